@@ -1,0 +1,18 @@
+-- bypassing: which of these roles row-level security does not apply to, though tables outside the queue have some; and
+-- whether the one that acts owns such a table without the security being forced on owners.
+select
+    r.rolname as role,
+    case when r.rolsuper then 'superuser' when r.rolbypassrls then 'BYPASSRLS' else 'owner' end as reason,
+    min(quote_ident(n.nspname) || '.' || quote_ident(c.relname)) as example
+from pg_roles r
+cross join pg_class c
+join pg_namespace n on n.oid = c.relnamespace
+where r.rolname = any (%(roles)s::text[])
+    and c.relrowsecurity and c.relkind in ('r', 'p')
+    and n.nspname not in ('information_schema', 'fencepost') and not starts_with(n.nspname, 'pg_')
+    and (
+        r.rolsuper or r.rolbypassrls
+        or (r.rolname = %(acting_as)s and not c.relforcerowsecurity and pg_has_role(r.oid, c.relowner, 'usage'))
+    )
+group by r.rolname, r.rolsuper, r.rolbypassrls
+order by r.rolname

@@ -1,0 +1,2 @@
+-- create_schema
+create schema fencepost

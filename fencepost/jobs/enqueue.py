@@ -1,0 +1,160 @@
+"""Put a job into the caller's own transaction.
+
+Invariant: the job exists if and only if that transaction commits; nothing here commits, and nothing else is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, cast
+from uuid import UUID
+
+from psycopg import AsyncConnection, Connection
+from psycopg.rows import tuple_row
+
+from fencepost.handlers import Handler, kind_of, registered
+from fencepost.job import InvalidJob, as_timedelta
+from fencepost.jobs.payload import NotJson, encode
+from fencepost.jobs.sql import statement
+from fencepost.settings import enqueue_settings
+
+Kind = str | Callable[..., Any]
+Tenant = int | str | UUID | None
+
+
+def enqueue(
+    conn: Connection[Any],
+    kind: Kind,
+    payload: Mapping[str, Any] | None = None,
+    *,
+    tenant: Tenant = None,
+    queue: str | None = None,
+    priority: int = 0,
+    run_at: datetime | None = None,
+    after: float | timedelta | None = None,
+    max_attempts: int | None = None,
+    max_runtime: float | timedelta | None = None,
+    unique_key: str | None = None,
+) -> int:
+    """Enqueue a job on `conn`, in its current transaction, and return the job's id.
+
+    kind: the handler's name, or the decorated function.
+    payload: keyword arguments for the handler: a dict of what JSON has, that arrives equal.
+    tenant: whose job it is. Needed, unless the handler is tenantless or tenants are switched off.
+    priority: lower runs first.
+    run_at, after: when it is due, as an aware datetime, or in seconds (or a timedelta) from now. Give one of them.
+    max_attempts, max_runtime: for this job, in place of the handler's.
+    unique_key: if a queued or running job has the key, that one's id comes back and nothing is enqueued.
+
+    Raises InvalidJob for what can't be enqueued, and whatever psycopg raises.
+    """
+    arguments = _arguments(kind, payload, tenant, queue, priority, run_at, after, max_attempts, max_runtime, unique_key)
+    with conn.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(statement("enqueue", enqueue_settings().schema), arguments)
+        return cast("tuple[int]", cursor.fetchone())[0]
+
+
+async def aenqueue(
+    conn: AsyncConnection[Any],
+    kind: Kind,
+    payload: Mapping[str, Any] | None = None,
+    *,
+    tenant: Tenant = None,
+    queue: str | None = None,
+    priority: int = 0,
+    run_at: datetime | None = None,
+    after: float | timedelta | None = None,
+    max_attempts: int | None = None,
+    max_runtime: float | timedelta | None = None,
+    unique_key: str | None = None,
+) -> int:
+    """Enqueue a job on an AsyncConnection; as `enqueue` otherwise."""
+    arguments = _arguments(kind, payload, tenant, queue, priority, run_at, after, max_attempts, max_runtime, unique_key)
+    async with conn.cursor(row_factory=tuple_row) as cursor:
+        await cursor.execute(statement("enqueue", enqueue_settings().schema), arguments)
+        return cast("tuple[int]", await cursor.fetchone())[0]
+
+
+def _arguments(
+    kind: Kind,
+    payload: Mapping[str, Any] | None,
+    tenant: Tenant,
+    queue: str | None,
+    priority: int,
+    run_at: datetime | None,
+    after: float | timedelta | None,
+    max_attempts: int | None,
+    max_runtime: float | timedelta | None,
+    unique_key: str | None,
+) -> dict[str, Any]:
+    name = kind if isinstance(kind, str) else kind_of(kind)
+    _need_text("kind", name, 256)
+    known = registered().get(name)
+    if payload is not None and not isinstance(payload, dict):
+        raise InvalidJob(f"the payload must be a dict of keyword arguments, not {type(payload).__name__}")
+    try:
+        text = encode({} if payload is None else payload, "payload")
+    except NotJson as error:
+        raise InvalidJob(str(error)) from None
+    if queue is not None:
+        _need_text("queue", queue, 128)
+    if unique_key is not None:
+        _need_text("unique_key", unique_key, 1024)
+    if not isinstance(priority, int) or not -(2**31) <= priority < 2**31:
+        raise InvalidJob(f"priority must be an int of 32 bits, not {priority!r}")
+    if max_attempts is not None and not (isinstance(max_attempts, int) and 1 <= max_attempts < 2**31):
+        raise InvalidJob(f"max_attempts must be at least 1, not {max_attempts!r}")
+    if run_at is not None and after is not None:
+        raise InvalidJob("give run_at or after, not both")
+    if run_at is not None and run_at.tzinfo is None:
+        raise InvalidJob("run_at must have a time zone: a naive datetime means another moment on every machine")
+    try:
+        delay = None if after is None else as_timedelta(after)
+        limit = None if max_runtime is None else as_timedelta(max_runtime)
+    except ValueError as error:
+        raise InvalidJob(str(error)) from None
+    if limit is not None and not limit:
+        raise InvalidJob("max_runtime must be more than 0")
+    return {
+        "kind": name,
+        "payload": text,
+        "tenant": _tenant(tenant, name, known),
+        "queue": queue,
+        "priority": priority,
+        "run_at": run_at,
+        "after": delay,
+        "max_attempts": max_attempts,
+        "max_runtime": limit,
+        "unique_key": unique_key,
+    }
+
+
+def _tenant(tenant: Tenant, kind: str, known: Handler | None) -> str | None:
+    match tenant:
+        case None:
+            if known is not None and not known.tenantless and enqueue_settings().tenant_setting:
+                raise InvalidJob(f"a job of kind {kind!r} needs a tenant: give tenant=…, or say tenantless=True in its handler")
+            return None
+        case bool():
+            raise InvalidJob("tenant must be an int, a str or a UUID, not a bool")
+        case int() | UUID():
+            return str(tenant)
+        case str():
+            if not tenant.strip():
+                raise InvalidJob("the tenant is blank: give its id, or None for a job without tenant")
+            _need_text("tenant", tenant, 256)
+            return tenant
+        case _:
+            raise InvalidJob(f"tenant must be an int, a str or a UUID, not a {type(tenant).__name__}")
+
+
+def _need_text(name: str, value: str, limit: int) -> None:
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise InvalidJob(f"{name} must be a text that is not empty and holds no NUL character")
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise InvalidJob(f"{name} holds half of a surrogate pair, which is no text") from None
+    if size > limit:
+        raise InvalidJob(f"{name} is {size} bytes long, and may be {limit}")

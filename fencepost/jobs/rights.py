@@ -1,0 +1,106 @@
+"""What the server says of a login: what it may not do though it must, and what it may though it should not.
+
+Facts only, read from the catalogs, which everyone may read: what follows from them is for `fencepost.checks` to say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from psycopg import AsyncConnection
+from psycopg.rows import class_row, tuple_row
+
+from fencepost.jobs.sql import statement
+
+Row = TypeVar("Row")
+
+SET_PRIVILEGE_SINCE = 160000
+"""Since this version of the server being a member of a role and being allowed to take it on are two things."""
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """As whom a session acts."""
+
+    login: str
+    acting_as: str
+    max_connections: int
+    job_role_exists: bool
+    may_set_job_role: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MissingRight:
+    """Privileges on an object that a role must have and has not, and the grant that cures it."""
+
+    role: str
+    object: str
+    name: str
+    full_name: str
+    privileges: str
+    cure: str
+
+
+@dataclass(frozen=True, slots=True)
+class HiddenTable:
+    """A table of the queue whose row-level security hides rows from a role, and the policy that cures it."""
+
+    role: str
+    full_name: str
+    cure: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bypass:
+    """A role that policies do not apply to (`reason`: superuser, BYPASSRLS or owner), and a table that has some."""
+
+    role: str
+    reason: str
+    example: str
+
+
+async def schema_is_there(conn: AsyncConnection[Any], schema: str) -> bool:
+    """Return whether Fencepost's tables are there at all."""
+    return bool(await _value(conn, "schema_is_there", schema))
+
+
+async def schema_version(conn: AsyncConnection[Any], schema: str) -> int:
+    """Return which migration the tables are at, 0 if none is noted."""
+    return int(await _value(conn, "schema_version", schema) or 0)
+
+
+async def login(conn: AsyncConnection[Any], schema: str, job_role: str) -> Login:
+    """Return as whom this session acts."""
+    to_set = "set" if conn.info.server_version >= SET_PRIVILEGE_SINCE else "member"
+    return (await _rows(conn, Login, "login", schema, {"job_role": job_role, "to_set": to_set}))[0]
+
+
+async def missing_rights(conn: AsyncConnection[Any], schema: str, job_role: str) -> list[MissingRight]:
+    """Return what the login and the role of its jobs lack."""
+    return await _rows(conn, MissingRight, "rights", schema, {"job_role": job_role})
+
+
+async def hidden_tables(conn: AsyncConnection[Any], schema: str) -> list[HiddenTable]:
+    """Return the tables of the queue that row-level security hides."""
+    return await _rows(conn, HiddenTable, "hidden", schema, {})
+
+
+async def bypasses(conn: AsyncConnection[Any], schema: str, roles: list[str], acting_as: str) -> list[Bypass]:
+    """Return which of `roles` policies outside the queue do not apply to; of owners only the one that acts counts."""
+    return await _rows(conn, Bypass, "bypassing", schema, {"roles": roles, "acting_as": acting_as})
+
+
+async def _value(conn: AsyncConnection[Any], verb: str, schema: str) -> Any:
+    async with conn.cursor(row_factory=tuple_row) as cursor:
+        await cursor.execute(statement(verb, schema))
+        row = await cursor.fetchone()
+    return row[0] if row else None
+
+
+async def _rows(
+    conn: AsyncConnection[Any], row: type[Row], verb: str, schema: str, arguments: dict[str, Any]
+) -> list[Row]:
+    async with conn.cursor(row_factory=class_row(row)) as cursor:
+        await cursor.execute(statement(verb, schema), arguments)
+        return await cursor.fetchall()

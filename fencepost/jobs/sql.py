@@ -1,0 +1,35 @@
+"""Load the statements: one verb, one `.sql` file beside the module that sends it.
+
+Statements name everything with its schema, so none depends on a search_path. They are written for the schema
+`fencepost` and can be pasted into psql as they stand; the name of another schema is put in here.
+"""
+
+import re
+from functools import cache
+from importlib import resources
+
+from psycopg import sql
+
+
+@cache
+def statement(verb: str, schema: str) -> sql.Composed:
+    """Return the statement of `verb` (a file's name without `.sql`) for the tables in `schema`.
+
+    Comments stay behind: psycopg reads a percent sign in them as a parameter, and the server need not read them.
+    """
+    text = resources.files(__package__).joinpath(f"{verb}.sql").read_text(encoding="utf-8")
+    return in_schema(re.sub(r"^\s*--.*\n", "", text, flags=re.MULTILINE), schema)
+
+
+def in_schema(text: str, schema: str) -> sql.Composed:
+    """Return `text` with `fencepost` turned into the name of `schema`: before a dot, as an SQL name, or as a literal."""
+    parts = re.split(r"(\bfencepost(?=\.)|(?<=schema )fencepost\b|(?<=listen )fencepost\b|'fencepost')", text)
+    return sql.Composed(_part(part, schema) for part in parts)
+
+
+def _part(part: str, schema: str) -> sql.Composable:
+    if part == "fencepost":
+        return sql.Identifier(schema)
+    if part == "'fencepost'":
+        return sql.Literal(schema)
+    return sql.SQL(part)  # type: ignore[arg-type]  # a file of this package, not input

@@ -1,0 +1,19 @@
+"""The rows of living supervisors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from psycopg import AsyncConnection
+
+from fencepost.jobs.sql import statement
+
+
+async def register(conn: AsyncConnection[Any], schema: str, row: dict[str, Any]) -> None:
+    """Write a supervisor's row."""
+    await conn.execute(statement("register", schema), row)
+
+
+async def deregister(conn: AsyncConnection[Any], schema: str, name: str) -> None:
+    """Remove a supervisor's row, and those of supervisors that left without a word."""
+    await conn.execute(statement("deregister", schema), {"name": name})

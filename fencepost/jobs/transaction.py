@@ -1,0 +1,88 @@
+"""Begin and end a job's transaction, each in one message.
+
+Parameters are put in by the client: only so can several statements travel together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import AsyncClientCursor, AsyncConnection, ClientCursor, Connection
+
+from fencepost.job import Outcome
+from fencepost.jobs.sql import statement
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What names a run to the table: job, fence, and the name of the claim."""
+
+    job_id: int
+    fence: int
+    name: str
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the parameters that name the run."""
+        return {"job_id": self.job_id, "fence": self.fence, "name": self.name}
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What is set locally in each transaction of a run. `time_left` is in milliseconds."""
+
+    tenant_setting: str
+    tenant: str
+    role: str
+    time_left: int
+
+    def arguments(self, name: str) -> dict[str, Any]:
+        """Return the parameters of begin.sql for the claim `name`."""
+        return {
+            "name": name,
+            "tenant_setting": self.tenant_setting,
+            "tenant": self.tenant,
+            "role": self.role,
+            "time_left": str(self.time_left),
+        }
+
+
+def begin(conn: Connection[Any], schema: str, held: Held, context: Context) -> None:
+    """Begin a transaction of the run."""
+    ClientCursor(conn).execute(statement("begin", schema), context.arguments(held.name))
+
+
+def commit(conn: Connection[Any], schema: str, held: Held) -> None:
+    """Commit, if the run still holds its job. Raises psycopg errors with sqlstate FP001 (lost) or FP002 (ended itself)."""
+    ClientCursor(conn).execute(statement("commit", schema), held.arguments())
+
+
+def finish_and_commit(conn: Connection[Any], schema: str, held: Held, outcome: Outcome) -> None:
+    """Finish the job as done in its own transaction and commit both. Raises as `commit`."""
+    arguments = {**held.arguments(), "result": outcome.result, "max_rss": outcome.max_rss}
+    ClientCursor(conn).execute(statement("finish_and_commit", schema), arguments)
+
+
+async def abegin(conn: AsyncConnection[Any], schema: str, held: Held, context: Context) -> None:
+    """Begin a transaction of the run, on an AsyncConnection."""
+    await AsyncClientCursor(conn).execute(statement("begin", schema), context.arguments(held.name))
+
+
+async def acommit(conn: AsyncConnection[Any], schema: str, held: Held) -> None:
+    """Commit on an AsyncConnection, as `commit`."""
+    await AsyncClientCursor(conn).execute(statement("commit", schema), held.arguments())
+
+
+def roll_back(conn: Connection[Any], schema: str) -> None:
+    """Roll back what is open."""
+    conn.execute(statement("roll_back", schema))
+
+
+async def aroll_back(conn: AsyncConnection[Any], schema: str) -> None:
+    """Roll back what is open, on an AsyncConnection."""
+    await conn.execute(statement("roll_back", schema))
+
+
+def discard(conn: Connection[Any], schema: str) -> None:
+    """Make the session as new."""
+    conn.execute(statement("discard", schema))

@@ -1,0 +1,257 @@
+"""The only reader of the environment.
+
+Every setting is an environment variable, `FENCEPOST_` and the name here in capitals. All wrong ones are named at once, each
+with what would be right, and values are never echoed where they may hold a password.
+
+Durations are seconds inside; outside, a bare number is seconds and `500ms`, `30s`, `5m`, `1h`, `7d` say their unit.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from pydantic import AliasChoices, BeforeValidator, Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+PREFIX = "FENCEPOST_"
+
+CLOCK_DRIFT = 0.001
+"""How much faster one clock may tick than another (protocol, rule 10)."""
+
+_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def _seconds(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?\s*", value)
+    if match is None:
+        raise ValueError("must be a duration, such as 30s")
+    return float(match[1]) * _UNITS[match[2] or "s"]
+
+
+def _names(value: Any) -> Any:
+    return tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value
+
+
+def _whole_number(value: Any) -> Any:
+    if isinstance(value, str) and not re.fullmatch(r"\s*-?\d+\s*", value):
+        raise ValueError("must be a whole number")
+    return value
+
+
+def _cores() -> int:
+    """Return how many cores this container may use: its CPU quota, rounded up, or the processors it may run on."""
+    available = len(os.sched_getaffinity(0))
+    try:
+        with open("/sys/fs/cgroup/cpu.max", encoding="ascii") as file:
+            quota, period = file.read().split()
+        if quota != "max":
+            return max(1, min(available, -(-int(quota) // int(period))))
+    except (OSError, ValueError):
+        pass
+    return available
+
+
+Seconds = Annotated[float, BeforeValidator(_seconds)]
+Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)]
+Count = Annotated[int, BeforeValidator(_whole_number)]
+
+
+class WrongSettings(Exception):
+    """What is wrong with the settings: one line for each, with what would be right."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self.lines = lines
+        count = f"{len(lines)} settings are wrong" if len(lines) > 1 else "1 setting is wrong"
+        super().__init__("\n".join([f"{count}:", *(f"  {line}" for line in lines)]))
+
+
+class Settings(BaseSettings):
+    """All settings, checked. Frozen: read once, at the start of a process."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="ignore", env_ignore_empty=False)
+
+    database_url: SecretStr = Field(
+        SecretStr(""),
+        validation_alias=AliasChoices("FENCEPOST_DATABASE_URL", "DATABASE_URL"),
+        description="Any libpq URI or connection string; else DATABASE_URL, else libpq's own variables.",
+    )
+    handlers: Names = Field((), description="Modules that register handlers, comma separated.")
+    concurrency: Count = Field(default_factory=_cores, ge=1, le=1000, description="Number of workers.")
+    queues: Names = Field(("default",), min_length=1, description="In order of preference; `*` is all.")
+    lease: Seconds = Field(60.0, gt=0, description="How long a claim holds without a heartbeat.")
+    heartbeat: Seconds = Field(15.0, gt=0, description="How often leases are prolonged.")
+    max_runtime: Seconds = Field(300.0, gt=0, description="When a run is stopped, unless its handler or job says.")
+    kill_grace: Seconds = Field(1.0, ge=0, description="From asking a run to stop to killing it.")
+    poll: Seconds = Field(1.0, gt=0, description="How often the supervisor looks for work behind notifications.")
+    sweep: Seconds = Field(1.0, gt=0, description="How often it looks for expired leases.")
+    drain_timeout: Seconds = Field(25.0, ge=0, description="How long running jobs may go on after TERM.")
+    boot_timeout: Seconds = Field(60.0, gt=0, description="How long a worker may take to be ready.")
+    max_attempts: Count = Field(5, ge=1, description="Counted runs of a job, unless its handler or the job says.")
+    backoff: Seconds = Field(15.0, ge=0, description="First wait between attempts; doubles, and up to as much again is added.")
+    backoff_max: Seconds = Field(3600.0, ge=0, description="No wait doubles beyond this.")
+    schema_: str = Field("fencepost", alias="FENCEPOST_SCHEMA", min_length=1, description="Schema of the tables.")
+    tenant_setting: str = Field("app.tenant", description="Set locally in a job's transactions; empty: no tenants.")
+    job_role: str = Field("", description="Role that a job's transactions take on.")
+    allow_bypassrls: bool = Field(False, description="Run although the login bypasses row-level security.")
+    log_format: str = Field("", pattern="^(json|console)?$", description="json or console; by default console on a terminal.")
+    log_level: str = Field("info", pattern="(?i)^(debug|info|warning|error)$", description="debug, info, warning or error.")
+
+    @property
+    def schema(self) -> str:  # type: ignore[override]  # pydantic's own method of that name went with its first version
+        """Schema of the tables."""
+        return self.schema_
+
+    @property
+    def heartbeat_limit(self) -> float:
+        """Time limit of a heartbeat in all, in seconds (protocol, rule 10: T)."""
+        return min(5.0, self.heartbeat * 2 / 3)
+
+    @property
+    def margin(self) -> float:
+        """Seconds from deciding to kill a run to all of it being stopped, at worst (protocol, rule 10: C + J + K)."""
+        return min(2.0, self.lease / 5)
+
+    @property
+    def check_period(self) -> float:
+        """How often deadlines are looked at, in seconds (protocol, rule 10: C)."""
+        return min(0.1, self.margin / 8)
+
+    @property
+    def holds_for(self) -> float:
+        """Seconds from sending a claim or an answered heartbeat to when its run must be killed (protocol, rule 10: D - m)."""
+        return self.lease / (1 + CLOCK_DRIFT) - self.margin
+
+    @property
+    def beats_that_may_fail(self) -> int:
+        """How many heartbeats may fail in a row (protocol, rule 10: n). Fewer than one is refused."""
+        return int((self.holds_for - self.heartbeat_limit) / self.heartbeat) - 1
+
+    def conninfo(self, application_name: str, **options: str) -> str:
+        """Return the connection string, with what we need where the user said nothing, and server `options` set.
+
+        A vanished server is noticed by keepalives and by unacknowledged data; a server that only reads is passed over.
+        """
+        given = conninfo_to_dict(self.database_url.get_secret_value())
+        defaults: dict[str, Any] = {
+            "connect_timeout": 5,
+            "keepalives_idle": 10,
+            "keepalives_interval": 5,
+            "keepalives_count": 3,
+            "tcp_user_timeout": int(max(self.heartbeat_limit, 5.0) * 1000),
+            "target_session_attrs": "read-write",
+        }
+        ours = " ".join(f"-c {name}={value}" for name, value in options.items())
+        given["options"] = f"{ours} {given.get('options') or os.environ.get('PGOPTIONS', '')}".strip()
+        return make_conninfo("", **{**defaults, **given, "application_name": application_name})
+
+
+@dataclass(frozen=True, slots=True)
+class EnqueueSettings:
+    """The two settings that enqueuing needs: a process that only enqueues need not have the others right."""
+
+    schema: str
+    tenant_setting: str
+
+
+@cache
+def enqueue_settings() -> EnqueueSettings:
+    """Return what enqueuing needs, read once."""
+    return EnqueueSettings(
+        schema=os.environ.get("FENCEPOST_SCHEMA") or "fencepost",
+        tenant_setting=os.environ.get("FENCEPOST_TENANT_SETTING", "app.tenant"),
+    )
+
+
+def read() -> Settings:
+    """Read the settings from the environment. Raises WrongSettings, naming all that is wrong."""
+    lines: list[str] = []
+    settings: Settings | None = None
+    try:
+        settings = Settings()  # type: ignore[call-arg]
+    except ValidationError as error:
+        lines = [_line(wrong["loc"], wrong["type"], wrong["msg"], wrong.get("ctx", {})) for wrong in error.errors()]
+    lines += _unreadable_url()
+    if settings is not None:
+        lines += _contradictions(settings)
+    if lines or settings is None:
+        raise WrongSettings(lines)
+    return settings
+
+
+def unknown_names() -> list[str]:
+    """Return variables that look like settings and are none, such as misspelt ones.
+
+    They are warned of, not refused: Kubernetes sets FENCEPOST_PORT and the like by itself for a service called fencepost.
+    """
+    known = {_variable(name) for name in Settings.model_fields}
+    return sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)
+
+
+def use_working_directory() -> None:
+    """Let modules be found in the working directory, as `python -m` would."""
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+
+
+def _variable(name: str) -> str:
+    return f"{PREFIX}{name.rstrip('_').upper()}"
+
+
+def _line(loc: tuple[int | str, ...], kind: str, message: str, context: dict[str, Any]) -> str:
+    name = str(loc[0]) if loc else ""
+    variable = name if name.startswith(PREFIX) else _variable(name)
+    match kind:
+        case "greater_than_equal":
+            right = f"must be at least {context['ge']:g}"
+        case "greater_than":
+            right = f"must be more than {context['gt']:g}"
+        case "less_than_equal":
+            right = f"must be at most {context['le']:g}"
+        case "too_short" | "string_too_short":
+            right = "must not be empty"
+        case "bool_parsing" | "bool_type":
+            right = "must be yes or no"
+        case "string_pattern_mismatch":
+            right = f"must be {Settings.model_fields[name].description}".rstrip(".")
+        case _:
+            right = message.removeprefix("Value error, ")
+    return _wrong(f"{variable}={os.environ.get(variable, '')}", right)
+
+
+def _wrong(what: str, right: str) -> str:
+    return f"{what:<26} {right}"
+
+
+def _unreadable_url() -> list[str]:
+    variable = "FENCEPOST_DATABASE_URL" if "FENCEPOST_DATABASE_URL" in os.environ else "DATABASE_URL"
+    try:
+        conninfo_to_dict(os.environ.get(variable, ""))
+    except psycopg.Error:
+        # libpq's own message repeats parts of the text, among which may be the password.
+        cure = "must be a libpq URI, such as postgresql://user@host/database, special characters as %XX"
+        return [_wrong(variable, cure)]
+    return []
+
+
+def _contradictions(settings: Settings) -> list[str]:
+    lines = []
+    if settings.beats_that_may_fail < 1:
+        most = settings.holds_for / (2 + 2 / 3)  # (n + 1) H + T <= D - m, with n = 1 and T = 2/3 H
+        right = f"must be at most {most:.2g}, so that with a lease of {settings.lease:g} s one heartbeat may fail"
+        lines.append(_wrong(f"FENCEPOST_HEARTBEAT={settings.heartbeat:g}", right))
+    if settings.backoff_max < settings.backoff:
+        right = f"must be at least FENCEPOST_BACKOFF, {settings.backoff:g}"
+        lines.append(_wrong(f"FENCEPOST_BACKOFF_MAX={settings.backoff_max:g}", right))
+    if settings.tenant_setting and not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", settings.tenant_setting):
+        right = "must be the name of a setting with a dot, such as app.tenant, or empty"
+        lines.append(_wrong(f"FENCEPOST_TENANT_SETTING={settings.tenant_setting}", right))
+    return lines

@@ -1,0 +1,281 @@
+-- The queue: its tables, and the functions that others than a supervisor call.
+--
+-- Every name is written with its schema. The loader puts FENCEPOST_SCHEMA's name in place of `fencepost.` and of the
+-- literal 'fencepost', so nothing here depends on a search_path, and the functions pin theirs.
+--
+--                      claim                    finish: done
+--     enqueue -> queued ------> running -----------------------------> done
+--                  ^              | failed, crashed, overran: counted; attempts left: queued, run_at pushed back
+--                  |              | lost: counted; attempts left: queued at once
+--                  |              +- none left ----------------------> dead        (given up: dead at once)
+--                  +--------------+- interrupted, snoozed: uncounted, queued
+--     cancel: queued -> cancelled at once; running -> asked to stop, killed if it does not -> cancelled
+
+create table fencepost.schema_version (
+    version int not null,
+    applied_at timestamptz not null default now(),
+    only_row boolean primary key default true,
+    constraint there_is_one_version check (only_row)
+);
+
+create table fencepost.jobs (
+    id bigint generated always as identity primary key,
+    queue text not null default 'default',
+    kind text not null,
+    payload jsonb not null default '{}',
+    tenant_id text,
+    priority int not null default 0,
+    run_at timestamptz not null default now(),
+    status text not null default 'queued',
+    attempts int not null default 0,
+    -- Null until the first claim, if the enqueuer did not say: then the handler's, which only a worker knows.
+    max_attempts int,
+    interruptions int not null default 0,
+    -- Counts claims. It never goes down, not even when an attempt is given back.
+    fence bigint not null default 0,
+    locked_until timestamptz,
+    -- The worker's random name and the number of its claim: unlike the fence it is not repeated after a failover that
+    -- lost commits, and unlike host and pid it is not repeated by the next container.
+    locked_by text,
+    max_runtime interval,
+    unique_key text,
+    progress jsonb,
+    result jsonb,
+    last_error text,
+    cancel_requested_at timestamptz,
+    created_at timestamptz not null default now(),
+    started_at timestamptz,
+    finished_at timestamptz,
+
+    constraint status_is_known check (status in ('queued', 'running', 'done', 'dead', 'cancelled')),
+    constraint only_a_running_job_is_leased
+        check ((status = 'running') = (locked_until is not null) and (status = 'running') = (locked_by is not null)),
+    constraint only_a_job_at_rest_is_finished
+        check ((status in ('done', 'dead', 'cancelled')) = (finished_at is not null)),
+    constraint only_a_done_job_has_a_result check (result is null or status = 'done'),
+    constraint a_running_job_is_counted check (status <> 'running' or (attempts >= 1 and started_at is not null)),
+    constraint attempts_stay_in_budget check (attempts >= 0 and attempts <= coalesce(max_attempts, 0)),
+    constraint a_waiting_job_has_attempts_left
+        check (status <> 'queued' or max_attempts is null or attempts < max_attempts),
+    constraint a_budget_allows_one_attempt check (max_attempts >= 1),
+    constraint a_run_was_claimed check (fence >= attempts and interruptions >= 0 and fence >= interruptions),
+    -- Within what every client can read: a claim that can't be read is a job that runs for no one.
+    constraint run_at_is_a_date check (run_at >= '0001-01-02 00:00+00' and run_at < '9999-12-31 00:00+00'),
+    constraint max_runtime_is_a_duration check (max_runtime > interval '0' and max_runtime < interval '10000 days'),
+    constraint queue_has_a_name check (queue <> '' and octet_length(queue) <= 128),
+    constraint kind_has_a_name check (kind <> '' and octet_length(kind) <= 256),
+    constraint tenant_is_not_blank check (tenant_id !~ '^\s*$' and octet_length(tenant_id) <= 256),
+    constraint unique_key_has_a_name check (unique_key <> '' and octet_length(unique_key) <= 1024)
+);
+
+-- Claims walk this index in order. It still holds the entries of claimed jobs while an old transaction is open
+-- elsewhere, which is why a claim starts behind the last key that it took (claim.sql).
+create index jobs_waiting on fencepost.jobs (queue, priority, run_at, id) where status = 'queued';
+-- The sweep walks this one. `status` alone is its predicate: finish.sql does not mention it, and so can't be planned
+-- over the dead entries here instead of over the primary key.
+create index jobs_leased on fencepost.jobs (locked_until) where status = 'running';
+create index jobs_dead on fencepost.jobs (finished_at) where status = 'dead';
+-- Over queued and running together, so that no way back from running to queued can fail on it.
+create unique index jobs_unique_key on fencepost.jobs (unique_key)
+    where unique_key is not null and status in ('queued', 'running');
+
+create table fencepost.job_runs (
+    job_id bigint not null references fencepost.jobs (id) on delete cascade,
+    fence bigint not null,
+    attempt int not null,
+    worker text not null,
+    tenant_id text,
+    started_at timestamptz not null,
+    finished_at timestamptz not null default clock_timestamp(),
+    outcome text not null,
+    error jsonb,
+    stack text,
+    -- Bytes: the peak of the worker's process, as the kernel counted it.
+    max_rss bigint,
+    -- What makes an outcome idempotent: a finish that is sent again finds itself here.
+    primary key (job_id, fence),
+    constraint outcome_is_known check (outcome in
+        ('done', 'failed', 'crashed', 'overran', 'lost', 'interrupted', 'snoozed', 'cancelled'))
+);
+
+create table fencepost.supervisors (
+    name text primary key,
+    host text not null,
+    pid int not null,
+    version text not null,
+    -- Null until its first worker is ready: only a worker knows them.
+    kinds text[],
+    queues text[] not null,
+    lease interval not null,
+    heartbeat interval not null,
+    listening boolean not null,
+    state text not null,
+    slots jsonb not null default '[]',
+    started_at timestamptz not null default clock_timestamp(),
+    seen_at timestamptz not null default clock_timestamp()
+);
+
+
+-- enqueue: a job in the caller's own transaction; it exists if and only if that commits. Returns its id, or the id of
+-- the queued or running job that has the unique key already.
+create function fencepost.enqueue(
+    kind text,
+    payload jsonb default '{}',
+    tenant text default null,
+    queue text default 'default',
+    priority int default 0,
+    run_at timestamptz default null,
+    after interval default null,
+    max_attempts int default null,
+    max_runtime interval default null,
+    unique_key text default null
+) returns bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+    new_id bigint;
+begin
+    if enqueue.kind is null or enqueue.kind = '' then
+        raise exception 'a job needs a kind' using errcode = '22023';
+    end if;
+    if enqueue.payload is null or jsonb_typeof(enqueue.payload) <> 'object' then
+        raise exception 'the payload of a job must be a JSON object, not %', coalesce(jsonb_typeof(enqueue.payload), 'null')
+            using errcode = '22023';
+    end if;
+    if octet_length(enqueue.payload::text) > 1048576 then
+        raise exception 'the payload is % bytes of JSON, and may be 1048576: keep large data elsewhere and enqueue its key',
+            octet_length(enqueue.payload::text) using errcode = '22023';
+    end if;
+    if enqueue.tenant ~ '^\s*$' then
+        raise exception 'the tenant is blank: give its id, or null for a job without tenant' using errcode = '22023';
+    end if;
+    if enqueue.run_at is not null and enqueue.after is not null then
+        raise exception 'give run_at or after, not both' using errcode = '22023';
+    end if;
+
+    -- The other session of a race for one key may still roll back, so the insert waits for it. What it waited for may
+    -- then be finished before it is read here: try again, until one of the two holds.
+    loop
+        insert into fencepost.jobs as j (queue, kind, payload, tenant_id, priority, run_at, max_attempts, max_runtime, unique_key)
+        values (coalesce(enqueue.queue, 'default'), enqueue.kind, enqueue.payload, enqueue.tenant, coalesce(enqueue.priority, 0),
+                coalesce(enqueue.run_at, now() + coalesce(enqueue.after, interval '0')), enqueue.max_attempts, enqueue.max_runtime, enqueue.unique_key)
+        on conflict (unique_key) where unique_key is not null and status in ('queued', 'running') do nothing
+        returning j.id into new_id;
+        exit when new_id is not null;
+        select j.id into new_id from fencepost.jobs j
+        where j.unique_key = enqueue.unique_key and j.status in ('queued', 'running');
+        if new_id is not null then
+            return new_id;
+        end if;
+    end loop;
+
+    -- The channel is the schema's name; the queue tells a supervisor whether it need look. Sent with the caller's
+    -- commit, never before.
+    if coalesce(enqueue.run_at, now() + coalesce(enqueue.after, interval '0')) <= now() then
+        perform pg_notify('fencepost', coalesce(enqueue.queue, 'default'));
+    end if;
+    return new_id;
+end
+$$;
+
+
+-- hold: raises unless the run still holds its job, and else keeps the row locked to the end of the transaction, so that
+-- neither sweep nor cancel can take the job between this and the COMMIT that travels with it in one message.
+-- A definer's function: a job's role needs no right on the queue.
+create function fencepost.hold(job_id bigint, fence bigint, name text) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+begin
+    -- The token is set locally at the start of the job's transaction. Without it the job has ended that transaction
+    -- itself, and this is another one that nobody set a tenant for.
+    if current_setting('fencepost_job.run', true) is distinct from name then
+        raise exception 'the job ended its transaction itself' using errcode = 'FP002';
+    end if;
+    perform from fencepost.jobs j
+    where j.id = job_id and j.fence = fence and j.locked_by = name and j.locked_until is not null
+    for no key update;
+    if not found then
+        raise exception 'job % is no longer held under fence %', job_id, fence using errcode = 'FP001';
+    end if;
+end
+$$;
+
+
+-- finish: writes the outcome of a run under its fence, and where that leaves the job. False if the run no longer holds
+-- the job: then nothing is written, unless this same outcome was (an answer was lost, and it is sent again).
+--   wait   until the next attempt, for failed, crashed, overran and snoozed
+--   final  no further attempt, whatever is left of the budget
+create function fencepost.finish(
+    job_id bigint,
+    fence bigint,
+    name text,
+    outcome text,
+    wait interval default interval '0',
+    final boolean default false,
+    result jsonb default null,
+    error jsonb default null,
+    summary text default null,
+    stack text default null,
+    max_rss bigint default null
+) returns boolean
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+declare
+    job record;
+    given_back boolean;
+    next_status text;
+begin
+    -- By primary key: `status = 'running'` here could be planned over the index of leases and walk its dead entries.
+    select j.attempts, j.max_attempts, j.interruptions, j.cancel_requested_at, j.started_at, j.tenant_id, j.locked_by
+    into job
+    from fencepost.jobs j
+    where j.id = job_id and j.fence = fence and j.locked_by = name and j.locked_until is not null
+    for no key update;
+    if not found then
+        return exists (select from fencepost.job_runs r
+                       where r.job_id = job_id and r.fence = fence and r.worker = name and r.outcome = outcome);
+    end if;
+
+    -- Interrupted twenty times, a job is more likely to be what gets its pod evicted than to be unlucky.
+    given_back := outcome = 'snoozed' or (outcome = 'interrupted' and job.interruptions < 20);
+    next_status := case
+        when outcome = 'done' then 'done'
+        when outcome = 'cancelled' or job.cancel_requested_at is not null then 'cancelled'
+        when given_back then 'queued'
+        when final or job.attempts >= job.max_attempts then 'dead'
+        else 'queued'
+    end;
+
+    update fencepost.jobs j set
+        status = next_status,
+        attempts = j.attempts - given_back::int,
+        interruptions = j.interruptions + (outcome = 'interrupted')::int,
+        locked_until = null,
+        locked_by = null,
+        run_at = case
+            when next_status = 'queued' and outcome in ('failed', 'crashed', 'overran', 'snoozed')
+                then clock_timestamp() + wait
+            else j.run_at
+        end,
+        result = case when next_status = 'done' then result end,
+        last_error = coalesce(summary, j.last_error),
+        finished_at = case when next_status <> 'queued' then clock_timestamp() end
+    where j.id = job_id;
+
+    insert into fencepost.job_runs (job_id, fence, attempt, worker, tenant_id, started_at, outcome, error, stack, max_rss)
+    values (job_id, fence, job.attempts, name, job.tenant_id, job.started_at, outcome, error, stack, max_rss);
+    return true;
+end
+$$;
+
+
+revoke all on function fencepost.enqueue, fencepost.hold, fencepost.finish from public;
+
+-- Rows come to rest and leave quickly here: vacuum after a thousand of them rather than after a fifth of the table.
+alter table fencepost.jobs set (
+    fillfactor = 70, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000,
+    autovacuum_vacuum_cost_delay = 0
+);
