@@ -1,0 +1,109 @@
+"""Structured logs, one line an event, on stderr.
+
+Invariant: writing a line never blocks. A log sink that no longer reads must not stop a heartbeat; lines that it does not
+take are dropped, and how many is said once it takes lines again.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import select
+import stat
+import sys
+from typing import Any
+
+import structlog
+
+from fencepost.settings import Settings
+
+PIECE = 4096
+"""What a pipe that is writable at all takes at once without blocking (PIPE_BUF, pipe(7))."""
+
+
+class Sink:
+    """Stderr, without ever waiting for whoever reads it."""
+
+    def __init__(self) -> None:
+        self._fd = 2
+        self._dropped = 0
+
+    def own_description(self) -> None:
+        """Write to a pipe through a description of our own, that can be non-blocking without changing anyone else's.
+
+        Only for a pipe: in a file the other writers would not see our offset. Where it can't be had, each piece asks first.
+        """
+        try:
+            if stat.S_ISFIFO(os.fstat(2).st_mode):
+                self._fd = os.open("/proc/self/fd/2", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            self._fd = 2
+
+    def shared_description(self) -> None:
+        """Go back to descriptor 2 itself: a worker closes what its supervisor had open."""
+        self._fd = 2
+
+    def write(self, text: str) -> None:
+        """Write `text`, a whole line, or count it as dropped."""
+        if self._dropped and self._try(f"fencepost: {self._dropped} log lines were dropped, stderr took none\n".encode()):
+            self._dropped = 0
+        if not self._try(text.encode(errors="replace")):
+            self._dropped += 1
+
+    def flush(self) -> None:
+        """Nothing is kept back."""
+
+    def _try(self, line: bytes) -> bool:
+        ready = select.poll()
+        ready.register(self._fd, select.POLLOUT)
+        for at in range(0, len(line), PIECE):
+            try:
+                if not ready.poll(0):
+                    return False
+                os.write(self._fd, line[at : at + PIECE])
+            except OSError as error:
+                # Gone for good (EPIPE, EBADF, EIO) or full just now: there is nowhere to say so.
+                if error.errno == errno.EBADF:
+                    self._fd = 2
+                return False
+        return True
+
+
+sink = Sink()
+
+
+def configure(settings: Settings) -> None:
+    """Send our events, and what jobs log through `logging`, to stderr as FENCEPOST_LOG_FORMAT and _LEVEL say."""
+    console = settings.log_format == "console" or (not settings.log_format and sys.stderr is not None and os.isatty(2))
+    level = logging.getLevelNamesMapping()[settings.log_level.upper()]
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+        structlog.processors.UnicodeDecoder(),
+    ]
+    last: list[Any] = (
+        [structlog.dev.ConsoleRenderer(colors=os.isatty(2), timestamp_key="time")]
+        if console
+        else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(ensure_ascii=False, default=repr)]
+    )
+    structlog.configure(
+        processors=[*shared, *last],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.WriteLoggerFactory(file=sink),  # type: ignore[arg-type]  # what it uses of a file is here
+        cache_logger_on_first_use=False,
+    )
+    handler = logging.StreamHandler(sink)  # type: ignore[type-var]
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared, processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last]
+        )
+    )
+    root = logging.getLogger()
+    if not root.handlers:
+        root.addHandler(handler)
+        root.setLevel(level)
+    # The pool and the driver tell of each failed attempt; we tell once what is wrong, in our own words.
+    logging.getLogger("psycopg").setLevel(logging.CRITICAL)
+    logging.getLogger("asyncio").setLevel(logging.WARNING)

@@ -1,0 +1,1 @@
+"""A job's way, in the child: claim -> run -> finish."""

@@ -1,0 +1,96 @@
+"""A worker's start: from the fork to being ready, which needs no database.
+
+It leaves by `os._exit`, always: unwinding would run what the supervisor has on its stack.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import importlib
+import json
+import os
+import signal
+import sys
+import traceback
+from typing import NoReturn
+
+import structlog
+from setproctitle import setproctitle
+
+from fencepost import logs
+from fencepost.board import Phase, Record
+from fencepost.handlers import registered
+from fencepost.settings import use_working_directory
+from fencepost.start import WorkerStart, application_name
+from fencepost.worker.errors import clean
+from fencepost.worker.loop import Worker
+
+NOTE_LIMIT = 64 * 1024
+CANNOT_START = 70
+
+
+def run_worker(start: WorkerStart) -> NoReturn:
+    """Import the handlers, say that we are ready, and work. Never returns, and never raises."""
+    code = CANNOT_START
+    try:
+        setproctitle(f"fencepost: worker {start.slot} starting")
+        # From C, whoever holds the GIL: where a run hangs when it is killed, and where a crash came from.
+        faulthandler.enable(file=start.stacks, all_threads=True)
+        faulthandler.register(signal.SIGUSR1, file=start.stacks, all_threads=True, chain=False)
+        logs.sink.shared_description()
+        structlog.contextvars.bind_contextvars(worker=start.name, slot=start.slot)
+        # Every connection that this process opens, the job's own among them, bears the worker's name: by that the
+        # supervisor ends them after its death.
+        os.environ["PGAPPNAME"] = application_name(start.name)
+        os.environ["FENCEPOST_WORKER"] = start.name
+        if sys.stdout is not None:
+            # Through a pipe it would keep a job's output back until the worker leaves.
+            sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+        error = import_handlers(start.settings.handlers)
+        if error is not None:
+            _write_note(start.note, {"error": error})
+        else:
+            _write_note(start.note, {"kinds": sorted(registered())})
+            start.board.write(start.slot, Record(Phase.idle))
+            Worker(start).work()
+            code = 0
+    except BaseException:  # noqa: BLE001  # an error of ours: said, and the supervisor starts another worker
+        structlog.get_logger().error("the worker failed", error=clean(traceback.format_exc(), NOTE_LIMIT))
+    finally:
+        _flush()
+        os._exit(code)
+
+
+def try_handlers(start: WorkerStart) -> NoReturn:
+    """Import the handlers, write what came of it, and leave: a trial, in a process of its own."""
+    error = import_handlers(start.settings.handlers)
+    _write_note(start.note, {"kinds": sorted(registered())} if error is None else {"error": error})
+    _flush()
+    os._exit(0)
+
+
+def import_handlers(modules: tuple[str, ...]) -> str | None:
+    """Import the modules that register handlers. Return what went wrong, as text for whoever has to mend it."""
+    use_working_directory()
+    for module in modules:
+        try:
+            importlib.import_module(module)
+        except BaseException:  # noqa: BLE001  # a module may also call sys.exit
+            text = traceback.format_exc()
+            # The end says what is wrong, and the import machinery's own frames say nothing.
+            return clean(f"{module} can't be imported:\n{text[-8000:]}", NOTE_LIMIT // 4)
+    if not registered():
+        return f"no handler is registered in {', '.join(modules) or 'any module'}: set FENCEPOST_HANDLERS"
+    return None
+
+
+def _write_note(fd: int, note: dict[str, object]) -> None:
+    os.pwrite(fd, json.dumps(note).encode()[:NOTE_LIMIT], 0)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except Exception:  # noqa: BLE001, S110  # closed by a job, or nobody reads it any more: nothing to be done
+            pass
