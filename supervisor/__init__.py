@@ -1,0 +1,1 @@
+"""A child's way, in the parent: fork -> ready -> busy -> reap -> restart."""

@@ -1,0 +1,138 @@
+"""The one place that forks: each step with its reason.
+
+The supervisor's memory, descriptors, signals and event loop are all there in the child at first. What follows makes them
+harmless before anything else runs, in this order. A child never unwinds into the stack below it.
+
+The only import of a worker's code by the supervisor is here, and only the child takes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import gc
+import os
+import signal
+import sys
+import threading
+from typing import NoReturn
+
+import structlog
+
+from fencepost.start import WorkerStart
+
+log = structlog.get_logger()
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+OOM_SCORE_RAISED_BY = 300
+LOST_ITS_PARENT = 71
+
+# Loaded before any fork: the child should not have to look for libraries.
+_libc = ctypes.CDLL(None, use_errno=True)
+_threads_told: set[str] = set()
+
+
+def fork_worker(start: WorkerStart, *, only_try: bool = False) -> int:
+    """Fork a worker and return its pid. With `only_try` the child imports the handlers, writes its note, and leaves.
+
+    Raises OSError where the kernel gives no process (EAGAIN, ENOMEM).
+    """
+    # fork() copies only the thread that calls it. A lock that another holds would stay held in the child for ever.
+    _tell_of_threads()
+    parent = os.getpid()
+    # What is still in a buffer would be written by both.
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    # A signal between fork() and the child's own set-up would be handled by the supervisor's handlers, in the child: it
+    # would write to the wake-up descriptor that both share, and the supervisor would drain.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        pid = os.fork()
+        if pid == 0:
+            _become_worker(start, parent, only_try=only_try)
+        # On both sides, since either may be first to need it: a kill of the group must not find the child in ours.
+        try:
+            os.setpgid(pid, pid)
+        except OSError:
+            pass  # it is dead already, and was in its own group before
+        return pid
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def become_subreaper() -> None:
+    """Let orphans of our descendants come to this process and not to PID 1: they are what jobs have left behind."""
+    _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _become_worker(start: WorkerStart, parent: int, *, only_try: bool) -> NoReturn:
+    try:
+        # Objects of the supervisor must never be finalized here: a connection would say goodbye on the session that the
+        # supervisor still uses, and a socket would close a number that is someone else's by now. The stack below keeps most
+        # of them alive, this keeps the rest from the collector.
+        gc.freeze()
+        # The event loop is the supervisor's. Without this a coroutine of a job could not run: one would seem to be running.
+        asyncio._set_running_loop(None)  # noqa: SLF001  # no other way up to 3.12, which does it itself
+        signal.set_wakeup_fd(-1)
+        for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE}:
+            signal.signal(number, signal.SIG_DFL)
+        os.setpgid(0, 0)
+        # The kernel ends us with the supervisor. It counts from here on, so look whether it is gone already.
+        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(LOST_ITS_PARENT)
+        # Orphans of this worker's job come to it, and to the supervisor only after its death: so they are known as its own.
+        _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        _close_all_but({0, 1, 2, start.line.fileno(), start.note, start.stacks})
+        _read_nothing()
+        _be_first_for_the_oom_killer()
+        signal.pthread_sigmask(signal.SIG_SETMASK, set())
+        from fencepost.worker.boot import run_worker, try_handlers  # noqa: PLC0415  # at the fork, in the child
+
+        if only_try:
+            try_handlers(start)
+        # Never return from here: unwinding would close the supervisor's connections, which fork() made us share.
+        run_worker(start)
+    finally:
+        os._exit(LOST_ITS_PARENT)
+
+
+def _close_all_but(kept: set[int]) -> None:
+    # By number, never through the objects that own them: closing a loop or a connection does more than close.
+    first = 3
+    for number in sorted(number for number in kept if number >= first):
+        os.closerange(first, number)
+        first = number + 1
+    os.closerange(first, os.sysconf("SC_OPEN_MAX"))
+
+
+def _read_nothing() -> None:
+    null = os.open("/dev/null", os.O_RDONLY)
+    os.dup2(null, 0)
+    if null:
+        os.close(null)
+
+
+def _be_first_for_the_oom_killer() -> None:
+    try:
+        with open("/proc/self/oom_score_adj", "r+", encoding="ascii") as file:
+            score = int(file.read())
+            file.seek(0)
+            file.write(str(min(1000, score + OOM_SCORE_RAISED_BY)))
+    except OSError:
+        pass  # no /proc, or not ours to write: the kernel chooses by size then
+
+
+def _tell_of_threads() -> None:
+    count = len(os.listdir("/proc/self/task"))
+    if count == 1:
+        return
+    names = ", ".join(sorted(thread.name for thread in threading.enumerate() if thread is not threading.main_thread()))
+    if (names or "native") not in _threads_told:
+        _threads_told.add(names or "native")
+        log.warning(
+            "the supervisor has more than one thread as it forks; the boot deadline covers what that may break",
+            threads=names or f"{count - 1} that Python does not know",
+        )

@@ -1,0 +1,189 @@
+"""The supervisor: one thread, one event loop, and a duty a module.
+
+    wait until nothing refuses the start
+    fork a worker for each slot
+    reap, watch, refill   at each tick, without the database
+    heartbeat, sweep, poll, listen, register   each with its own way to the database, and its own troubles
+    drain
+
+Invariant: a duty that fails is logged and tried again. None can end the process or hold up another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import sys
+import traceback
+from collections.abc import Awaitable, Callable
+
+import psycopg
+import structlog
+from setproctitle import setproctitle
+
+from fencepost import checks, settings as settings_module
+from fencepost.board import Board, boottime
+from fencepost.settings import Settings
+from fencepost.supervisor import cgroup
+from fencepost.supervisor.database import Away, Link, Resolver
+from fencepost.supervisor.drain import drain
+from fencepost.supervisor.fork import become_subreaper
+from fencepost.supervisor.heartbeat import beat
+from fencepost.supervisor.kill import kill
+from fencepost.supervisor.reap import reap
+from fencepost.supervisor.register import keep_row, remove_row
+from fencepost.supervisor.restart import fill_slots
+from fencepost.supervisor.signals import take_signals
+from fencepost.supervisor.state import Kill, Slot, State
+from fencepost.supervisor.sweep import sweep_expired
+from fencepost.supervisor.wake import listen, poll
+from fencepost.supervisor.watch import watch
+
+log = structlog.get_logger()
+
+REFUSED = 78
+STOPPED_JOBS = 75
+STATEMENT_LIMIT = 5.0
+BETWEEN_LOOKS_AT_START = 1.0
+
+
+def run(settings: Settings) -> int:
+    """Run until drained, and return the exit code: 0, 70, 75 or 78."""
+    setproctitle("fencepost: supervisor")
+    become_subreaper()
+    cgroup.start()
+    return asyncio.run(_run(settings))
+
+
+async def _run(settings: Settings) -> int:
+    asyncio.get_running_loop().set_default_executor(Resolver())
+    name = f"s{secrets.token_hex(8)}"
+    structlog.contextvars.bind_contextvars(supervisor=name)
+    state = State(
+        settings=settings,
+        name=name,
+        board=Board(settings.concurrency),
+        slots=[Slot(number) for number in range(1, settings.concurrency + 1)],
+        duty=Link(settings, "duty", name, STATEMENT_LIMIT),
+        beats=Link(settings, "heartbeat", name, settings.heartbeat_limit),
+    )
+    state.reap = lambda: reap(state)
+    take_signals(state)
+    log.info("the supervisor starts", pid=os.getpid(), workers=settings.concurrency, queues=list(settings.queues))
+    for unknown in settings_module.unknown_names():
+        log.warning("this variable is no setting; is it misspelt?", variable=unknown)
+    duties: list[asyncio.Task[None]] = []
+    try:
+        await _until_nothing_refuses(state)
+        if not state.draining and state.exit_code is None:
+            duties = [
+                asyncio.create_task(_for_ever(duty, state), name=duty.__name__)
+                for duty in (beat, sweep_expired, poll, listen, keep_row)
+            ]
+            await _tick_until_done(state)
+        await _leave(state)
+    finally:
+        for task in duties:
+            task.cancel()
+        await asyncio.gather(*duties, return_exceptions=True)
+        for link in (state.duty, state.beats):
+            await link.close()
+    code = state.exit_code if state.exit_code is not None else STOPPED_JOBS if state.stopped_jobs else 0
+    if state.exit_reason:
+        sys.stderr.write(f"fencepost: {state.exit_reason}\n")
+    log.info("the supervisor leaves", exit_code=code)
+    return code
+
+
+async def _until_nothing_refuses(state: State) -> None:
+    """Wait for the database and its schema; leave where something refuses the start that waiting does not cure."""
+    said = ""
+    while not state.draining:
+        trouble = ""
+        try:
+            refused, warned = await state.duty.run(lambda conn: _looked(conn, state.settings))
+        except Away:
+            pass  # said by the link
+        except checks.SchemaMissing as missing:
+            trouble = str(missing)
+        except psycopg.Error as error:
+            trouble = str(error).strip()
+        else:
+            for line in warned:
+                log.warning(line)
+            if refused:
+                state.leave(REFUSED, "\n".join(f"{refusal.what}: {refusal.cure}" for refusal in refused))
+            return
+        if trouble != said:
+            said = trouble
+            if trouble:
+                log.warning("waiting to start", reason=trouble)
+        await asyncio.sleep(BETWEEN_LOOKS_AT_START)
+
+
+async def _looked(conn: psycopg.AsyncConnection[object], settings: Settings) -> tuple[list[checks.Refusal], list[str]]:
+    return await checks.refusals(conn, settings), await checks.warnings(conn, settings)
+
+
+async def _tick_until_done(state: State) -> None:
+    """Tick until the drain is through, or the supervisor has to leave."""
+    period = state.settings.check_period
+    # Longer than this and deadlines may have passed that nobody held (protocol, rules 10 and 12).
+    too_long = period + state.settings.margin / 2
+    last = boottime()
+    draining: asyncio.Task[None] | None = None
+    while state.exit_code is None and not (draining is not None and draining.done()):
+        now = boottime()
+        gap = now - last if now - last > too_long else 0.0
+        last = now
+        if gap:
+            log.warning("the supervisor was not scheduled for a while", seconds=round(gap, 3))
+        for duty in (lambda: reap(state), lambda: watch(state, gap), lambda: fill_slots(state)):  # noqa: B023
+            _once(duty)
+        if state.draining and draining is None:
+            draining = asyncio.create_task(drain(state))
+        state.changed.clear()
+        try:
+            async with asyncio.timeout(period):
+                await state.changed.wait()
+        except TimeoutError:
+            pass
+    if draining is not None and draining.done() and draining.exception() is not None:
+        log.error("the drain failed", error=str(draining.exception()))
+
+
+async def _leave(state: State) -> None:
+    """End every child that is left, and take our row away."""
+    for child in state.children():
+        kill(child, Kill("drain", -1))
+    until = boottime() + 1.0
+    while state.children() and boottime() < until:
+        reap(state)
+        await asyncio.sleep(0.01)
+    if children := state.children():
+        log.error("children that SIGKILL does not end are left behind", pids=[child.pid for child in children])
+        state.stopped_jobs = True
+    try:
+        async with asyncio.timeout(1.0):
+            await remove_row(state)
+    except (Away, psycopg.Error, TimeoutError):
+        pass  # the next supervisor that leaves takes it away
+
+
+def _once(duty: Callable[[], None]) -> None:
+    try:
+        duty()
+    except Exception:  # noqa: BLE001  # the tick goes on, whatever one of its parts met
+        log.error("a duty failed", error=traceback.format_exc()[-4000:])
+
+
+async def _for_ever(duty: Callable[[State], Awaitable[None]], state: State) -> None:
+    while True:
+        try:
+            await duty(state)
+        except asyncio.CancelledError:
+            raise
+        except Exception:  # noqa: BLE001  # a duty goes on, whatever it met
+            log.error("a duty failed and is begun again", duty=duty.__name__, error=traceback.format_exc()[-4000:])
+        await asyncio.sleep(1.0)

@@ -1,0 +1,157 @@
+"""Reap what has died: workers, and as PID 1 or subreaper whoever else comes to us.
+
+Death is known from the kernel (pidfd, and SIGCHLD where there is none), never from the line: a program of the job may hold
+that open. The group is killed while its dead leader still holds the number; later the number may be a stranger's.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import structlog
+
+from fencepost.board import Phase, Record
+from fencepost.supervisor import cgroup
+from fencepost.supervisor.deaths import STATUS_LOST, DeadWorker, Death, death_of, signal_name
+from fencepost.supervisor.kill import stack_text, told
+from fencepost.supervisor.restart import after_death, look_at_note
+from fencepost.supervisor.state import Child, State
+
+log = structlog.get_logger()
+
+
+def reap(state: State) -> None:
+    """Reap all that has died, and see to it that what it has left behind dies too."""
+    died = False
+    while (pid := _a_dead_child()) is not None:
+        child = next((child for child in state.children() if child.pid == pid), None)
+        if child is None:
+            # A stranger: what a job or a probe left, adopted by us.
+            state.strays.discard(pid)
+            _wait_for(pid)
+            continue
+        died = True
+        _end_group(child)
+        _bury(state, child, _wait_for(pid))
+    for child in state.children():
+        if not _is_our_child(child.pid):
+            died = True
+            _bury(state, child, STATUS_LOST)
+    if died or state.strays:
+        end_strays(state)
+
+
+def end_strays(state: State) -> None:
+    """Kill what dead workers' jobs have left outside of their groups.
+
+    Living workers keep their own orphans (each is a subreaper), so what comes to us is a dead worker's. As PID 1 we also get
+    what probes and people in the container leave: of those only what bears a worker's mark is killed.
+    """
+    workers = {child.pid for child in state.children()}
+    found = {pid for pid in _children() if pid not in workers and (os.getpid() != 1 or _bears_our_mark(pid))}
+    for pid in found - state.strays:
+        log.warning("killed a program that a job had left behind", pid=pid, command=_command(pid))
+    for pid in found:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    state.strays.clear()
+    state.strays.update(found)
+
+
+def _a_dead_child() -> int | None:
+    try:
+        # Looked at, not taken: while it is a zombie its number, and its group's, can't be given to another.
+        dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return None
+    return dead.si_pid if dead is not None else None
+
+
+def _wait_for(pid: int) -> Death:
+    try:
+        _, status, usage = os.wait4(pid, 0)
+    except ChildProcessError:
+        return STATUS_LOST
+    return death_of(status, usage.ru_maxrss, out_of_memory=cgroup.counted_an_oom_kill())
+
+
+def _end_group(child: Child) -> None:
+    try:
+        # Ours is never meant: a job may have put its process there.
+        if os.getpgid(child.pid) == child.pid != os.getpgrp():
+            os.killpg(child.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def _bury(state: State, child: Child, death: Death) -> None:
+    # One that died right after it was ready had no tick in between.
+    look_at_note(state, child)
+    record = state.record(child)
+    dead = DeadWorker(
+        name=child.name,
+        slot=child.slot,
+        pid=child.pid,
+        death=death,
+        record=record,
+        kill=child.kill,
+        stack=child.kill.stack if child.kill is not None and child.kill.stack else stack_text(child.stacks),
+    )
+    _log(state, child, dead, record)
+    after_death(state, child, dead)
+
+
+def _log(state: State, child: Child, dead: DeadWorker, record: Record | None) -> None:
+    planned = dead.death.exit_code == 0 and record is not None and record.phase is Phase.leaving
+    say = log.info if planned else log.warning
+    say(
+        "a worker has left" if planned else "a worker has died",
+        slot=dead.slot,
+        worker=dead.name,
+        pid=dead.pid,
+        death=str(dead.death),
+        exit_code=dead.death.exit_code,
+        signal=signal_name(dead.death.signal) if dead.death.signal is not None else None,
+        killed_by_us=dead.kill.reason if dead.kill is not None else None,
+        max_rss=dead.death.max_rss,
+        ready=child.ready,
+        **told(state, child),
+    )
+
+
+def _is_our_child(pid: int) -> bool:
+    try:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _children() -> list[int]:
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
+            return [int(pid) for pid in file.read().split()]
+    except OSError:
+        return []
+
+
+def _bears_our_mark(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            if b"FENCEPOST_WORKER=" in file.read():
+                return True
+    except OSError:
+        return False
+    # A copy without exec has the environment that we began with; the title is the worker's.
+    return _command(pid).startswith("fencepost: worker")
+
+
+def _command(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read(200).replace(b"\0", b" ").decode(errors="replace").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,140 @@
+"""The supervisor's state, in one place: slots, the child in each, and what is to become of it.
+
+All times are seconds of CLOCK_BOOTTIME. Duties read this and change it from one thread, between awaits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from fencepost.board import BUSY, Board, Phase, Record
+from fencepost.settings import Settings
+from fencepost.supervisor.database import Link
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """Why we ended a child, and which claim was meant. `stack` is what faulthandler wrote before."""
+
+    reason: str
+    claim: int
+    stack: str | None = None
+
+
+@dataclass(slots=True)
+class Child:
+    """A living worker. `kept` is the claim that a heartbeat has prolonged last, and when that heartbeat was sent."""
+
+    name: str
+    slot: int
+    pid: int
+    pidfd: int | None
+    line: socket.socket
+    note: int
+    stacks: int
+    forked_at: float
+    ready: bool = False
+    kept: tuple[int, float] = (0, 0.0)
+    stopping: int = 0
+    """The claim that is being stopped: asked first, killed if it goes on."""
+    kill: Kill | None = None
+    held_since: float | None = None
+    """Since when its group is stopped, until a heartbeat tells whether the run still has its lease."""
+    unreadable_since: float | None = None
+    woken_at: float = 0.0
+
+    def close(self) -> None:
+        """Close what the supervisor has open of it."""
+        self.line.close()
+        for fd in (self.pidfd, self.note, self.stacks):
+            if fd is not None:
+                os.close(fd)
+
+
+@dataclass(slots=True)
+class Slot:
+    """A child's numbered place. `failed_starts` counts starts in a row that never got ready."""
+
+    number: int
+    child: Child | None = None
+    failed_starts: int = 0
+    died_at_start: int = 0
+    refill_at: float = 0.0
+
+
+@dataclass(slots=True)
+class State:
+    """All that the duties share."""
+
+    settings: Settings
+    name: str
+    board: Board
+    slots: list[Slot]
+    duty: Link
+    """The connection for what is short and can wait a moment: polls, sweeps, bookings."""
+    beats: Link
+    """The heartbeat's own, so that nothing is before it."""
+    kinds: list[str] | None = None
+    ever_ready: bool = False
+    listening: bool = False
+    drain_step: int = 0
+    """0: no drain. 1: running jobs may finish. 2: they are stopped. 3: they are killed."""
+    stopped_jobs: bool = False
+    """Whether the drain had to stop a job: the exit code says so."""
+    exit_code: int | None = None
+    exit_reason: str = ""
+    bookings: set[asyncio.Task[None]] = field(default_factory=set)
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    strays: set[int] = field(default_factory=set)
+    """Processes that jobs have left elsewhere, and that are not gone yet."""
+    reap: Callable[[], None] = lambda: None
+    """Called by the loop when the kernel tells of a death."""
+    register_now: asyncio.Event = field(default_factory=asyncio.Event)
+    beat_now: asyncio.Event = field(default_factory=asyncio.Event)
+    look_now: asyncio.Event = field(default_factory=asyncio.Event)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when a child has died or the supervisor is to leave."""
+
+    @property
+    def draining(self) -> bool:
+        """Whether this supervisor claims no more."""
+        return self.drain_step > 0
+
+    def children(self) -> list[Child]:
+        """Return the living children."""
+        return [slot.child for slot in self.slots if slot.child is not None]
+
+    def record(self, child: Child) -> Record | None:
+        """Return what the board says of a child, or None if it can't be read."""
+        return self.board.read(child.slot)
+
+    def busy(self) -> list[tuple[Child, Record]]:
+        """Return the children that hold a job which a heartbeat keeps."""
+        records = [(child, self.record(child)) for child in self.children()]
+        return [(child, record) for child, record in records if record is not None and record.phase in BUSY]
+
+    def idle(self, now: float) -> list[Child]:
+        """Return the children that wait to be woken, without those that were woken a moment ago."""
+        found = []
+        for child in self.children():
+            record = self.record(child)
+            if child.ready and record is not None and record.phase is Phase.idle and now - child.woken_at > 0.05:
+                found.append(child)
+        return found
+
+    def leave(self, code: int, reason: str) -> None:
+        """Leave with `code`, after what runs has been ended. The first reason stands."""
+        if self.exit_code is None:
+            self.exit_code, self.exit_reason = code, reason
+        self.changed.set()
+
+    def spawn(self, coroutine: object, *, booking: bool = False) -> None:
+        """Run a coroutine beside the duties, and keep it from being collected."""
+        task = asyncio.get_running_loop().create_task(coroutine)  # type: ignore[arg-type, var-annotated]
+        kept = self.bookings if booking else self.tasks
+        kept.add(task)
+        task.add_done_callback(kept.discard)

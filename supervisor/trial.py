@@ -1,0 +1,43 @@
+"""Try whether the handlers import, in a child: what they do to its process must not happen to ours."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+
+from fencepost.board import Board
+from fencepost.settings import Settings
+from fencepost.start import WorkerStart
+from fencepost.supervisor.deaths import death_of
+from fencepost.supervisor.fork import fork_worker
+
+
+def try_import(settings: Settings) -> str | None:
+    """Return what is wrong with the modules in FENCEPOST_HANDLERS, or None. Takes at most BOOT_TIMEOUT."""
+    ours, theirs = socket.socketpair()
+    note, stacks = os.memfd_create("fencepost-note"), os.memfd_create("fencepost-stacks")
+    try:
+        pid = fork_worker(WorkerStart(settings, 1, "trial", Board(1), theirs, note, stacks), only_try=True)
+        theirs.close()
+        ready = select.poll()
+        pidfd = os.pidfd_open(pid)
+        ready.register(pidfd, select.POLLIN)
+        in_time = bool(ready.poll(settings.boot_timeout * 1000))
+        os.close(pidfd)
+        os.killpg(pid, signal.SIGKILL)
+        _, status = os.waitpid(pid, 0)
+        if not in_time:
+            return f"importing took longer than FENCEPOST_BOOT_TIMEOUT, {settings.boot_timeout:g} s"
+        found = json.loads(os.pread(note, 64 * 1024, 0) or b"{}")
+        if "error" in found:
+            return str(found["error"])
+        if "kinds" not in found:
+            return f"importing ended the process: {death_of(status, 0, out_of_memory=False)}"
+        return None
+    finally:
+        ours.close()
+        for fd in (note, stacks):
+            os.close(fd)

@@ -1,0 +1,108 @@
+"""Wake as many idle workers as there is work.
+
+Notifications say that something was enqueued, and are coalesced; a poll stands behind them, since they have no
+acknowledgement. Idle workers send nothing themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import psycopg
+import structlog
+import tenacity
+
+from fencepost.board import boottime
+from fencepost.jobs.sql import statement
+from fencepost.jobs.waiting import Waiting, waiting
+from fencepost.supervisor.database import Away, Conn, connect
+from fencepost.supervisor.state import State
+
+log = structlog.get_logger()
+
+TOGETHER = 0.05
+"""Seconds in which notifications count as one reason to look how much work there is."""
+
+BETWEEN_CONNECTS = tenacity.wait_random(0.5, 2.0)
+
+
+async def poll(state: State) -> None:
+    """Look how many due jobs wait, and wake as many: at each period, after notifications, and when the next one is due."""
+    last = boottime()
+    pause = 0.0
+    while True:
+        try:
+            async with asyncio.timeout(pause):
+                await state.look_now.wait()
+            await asyncio.sleep(max(0.0, last + TOGETHER - boottime()))
+        except TimeoutError:
+            pass
+        state.look_now.clear()
+        last = boottime()
+        pause = state.settings.poll
+        idle = len(state.idle(last))
+        if not idle or state.kinds is None or state.draining:
+            continue
+        try:
+            found = await state.duty.run(lambda conn: _waiting(conn, state, idle))
+        except Away:
+            continue
+        except psycopg.Error as error:
+            log.warning("a poll failed", error=str(error).strip())
+            continue
+        wake(state, found.due)
+        if found.next_due_in is not None:
+            pause = min(pause, max(0.001, found.next_due_in))
+
+
+async def _waiting(conn: Conn, state: State, idle: int) -> Waiting:
+    return await waiting(conn, state.settings.schema, state.settings.queues, state.kinds or [], idle)
+
+
+def wake(state: State, count: int) -> None:
+    """Wake up to `count` idle workers. The counter goes first: who is about to sleep sees it, and looks again."""
+    if count <= 0 or state.draining:
+        return
+    state.board.wake()
+    now = boottime()
+    for child in state.idle(now)[:count]:
+        child.woken_at = now
+        try:
+            child.line.send(b"w")
+        except OSError:
+            pass  # full, then it has enough to wake it; or dead, then the kernel tells
+
+
+async def listen(state: State) -> None:
+    """Listen for what is enqueued, on a connection of its own, and set it up again whenever it is lost."""
+    state_of_try = tenacity.RetryCallState(tenacity.Retrying(), None, (), {})
+    conninfo = state.settings.conninfo(f"fencepost {state.name} listen")
+    while True:
+        conn: Conn | None = None
+        try:
+            async with asyncio.timeout(10):
+                conn = await connect(conninfo)
+                await conn.execute(statement("listen", state.settings.schema))
+            state.listening = True
+            state.look_now.set()
+            async for queue in _notifications(conn):
+                if queue in state.settings.queues or "*" in state.settings.queues:
+                    wake(state, 1)
+                    state.look_now.set()
+        except (psycopg.Error, TimeoutError) as error:
+            log.debug("not listening", error=str(error).strip())
+        finally:
+            state.listening = False
+            if conn is not None:
+                await conn.close()
+        await asyncio.sleep(BETWEEN_CONNECTS(state_of_try))
+
+
+async def _notifications(conn: Conn) -> AsyncIterator[str]:
+    while True:
+        # Ended and begun again: a connection whose other end has vanished shows it only when something is asked of it.
+        async for notification in conn.notifies(timeout=30):
+            yield notification.payload
+        async with asyncio.timeout(10):
+            await conn.execute("")

@@ -1,0 +1,106 @@
+"""Hold each child to its deadlines: to be ready, to end its run, to keep its lease.
+
+Invariant: a run is dead before its lease can pass to another (protocol, rule 10). Its deadline counts from when its claim, or
+the heartbeat that was answered last, was sent; nothing here asks the database.
+"""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from enum import Enum, auto
+
+import structlog
+
+from fencepost.board import BUSY, Record, boottime
+from fencepost.settings import Settings
+from fencepost.supervisor.kill import kill, kill_run, send_group, stop_run, told
+from fencepost.supervisor.restart import look_at_note
+from fencepost.supervisor.state import Child, Kill, State
+
+log = structlog.get_logger()
+
+UNREADABLE_FOR = 1.0
+"""Seconds that a record may be unreadable: longer than it takes to write one, on any machine."""
+
+
+class Verdict(Enum):
+    """What is to be done about a child."""
+
+    leave_it = auto()
+    lease_is_over = auto()
+    past_max_runtime = auto()
+    not_ready_in_time = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What is known of a child at one moment. `kept_at` is when the last answered heartbeat for its claim was sent."""
+
+    now: float
+    forked_at: float
+    ready: bool
+    record: Record
+    kept_at: float
+
+
+def judge(look: Look, settings: Settings) -> Verdict:
+    """Decide on one child. What it says of itself is believed only where that can harm nobody but itself."""
+    record = look.record
+    if not look.ready:
+        return Verdict.not_ready_in_time if look.now - look.forked_at > settings.boot_timeout else Verdict.leave_it
+    # A claim in the future would be a lease without end.
+    claimed_at = min(record.claimed_at, look.now)
+    if record.phase in BUSY:
+        if look.now >= max(claimed_at, look.kept_at) + settings.holds_for:
+            return Verdict.lease_is_over
+        if look.now >= claimed_at + max(0.0, record.max_runtime):
+            return Verdict.past_max_runtime
+    return Verdict.leave_it
+
+
+def watch(state: State, gap: float) -> None:
+    """Look at every child once. `gap` is how long the loop was away, in seconds, if that was longer than it may be."""
+    now = boottime()
+    for child in state.children():
+        look_at_note(state, child)
+        if child.kill is not None:
+            continue
+        record = state.record(child)
+        if record is None:
+            _unreadable(state, child, now)
+            continue
+        child.unreadable_since = None
+        kept_at = child.kept[1] if child.kept[0] == record.claim else 0.0
+        match judge(Look(now, child.forked_at, child.ready, record, kept_at), state.settings):
+            case Verdict.lease_is_over:
+                _lease_is_over(state, child, record, now, gap)
+            case Verdict.past_max_runtime if child.stopping != record.claim and child.held_since is None:
+                state.spawn(stop_run(state, child, record.claim, "max_runtime"))
+            case Verdict.not_ready_in_time:
+                log.warning("a worker was not ready in time", slot=child.slot, pid=child.pid, after=state.settings.boot_timeout)
+                kill(child, Kill("boot_timeout", 0))
+            case _:
+                pass
+
+
+def _lease_is_over(state: State, child: Child, record: Record, now: float, gap: float) -> None:
+    if gap and child.held_since is None:
+        # We were away, frozen perhaps with the whole host. Whether the lease has passed on is not known: nothing runs until
+        # a heartbeat has told (protocol, rule 12).
+        log.warning("away for too long: the run is held until the database has told", gap=round(gap, 3), **told(state, child))
+        child.held_since = now
+        send_group(child, signal.SIGSTOP)
+        state.beat_now.set()
+    elif child.held_since is None or now - child.held_since > state.settings.heartbeat_limit:
+        log.warning("the lease can't be kept: the run is killed", slot=child.slot, worker=child.name, **told(state, child))
+        state.spawn(kill_run(state, child, record.claim, "lease"))
+
+
+def _unreadable(state: State, child: Child, now: float) -> None:
+    if child.unreadable_since is None:
+        child.unreadable_since = now
+    elif now - child.unreadable_since > UNREADABLE_FOR and child.held_since is None:
+        # Nothing is known of its run any more, so it can't be kept to any deadline.
+        log.error("a worker's record can't be read: it is killed", slot=child.slot, worker=child.name, pid=child.pid)
+        kill(child, Kill("its worker's record was overwritten", -1))
