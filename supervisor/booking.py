@@ -54,8 +54,9 @@ async def _all_gone(state: State, dead: DeadWorker, died_at: float) -> None:
         left = await state.duty.run(lambda conn: aend_sessions(conn, state.settings.schema, application))
         if not left and not state.strays:
             return
+        if boottime() >= until:
+            log.error("what a job left behind can't be ended", worker=dead.name, strays=sorted(state.strays))
         await asyncio.sleep(BETWEEN_LOOKS)
-    log.error("what a job left behind can't be ended", worker=dead.name, strays=sorted(state.strays))
 
 
 async def _book(conn: Conn, state: State, dead: DeadWorker) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from fencepost.board import Record
+from fencepost.board import Phase, Record
 from fencepost.job import Ended, Outcome
 from fencepost.jobs.claim import Claim
 from fencepost.supervisor.state import Kill
@@ -52,6 +52,11 @@ class DeadWorker:
     record: Record | None
     kill: Kill | None
     stack: str | None
+
+    @property
+    def left_as_it_should(self) -> bool:
+        """Whether it left by itself, holding nothing, having said so."""
+        return self.death.exit_code == 0 and self.record is not None and self.record.phase is Phase.leaving
 
 
 def signal_name(number: int) -> str:

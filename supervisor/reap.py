@@ -11,7 +11,6 @@ import signal
 
 import structlog
 
-from fencepost.board import Phase, Record
 from fencepost.supervisor import cgroup
 from fencepost.supervisor.deaths import STATUS_LOST, DeadWorker, Death, death_of, signal_name
 from fencepost.supervisor.kill import stack_text, told
@@ -100,15 +99,14 @@ def _bury(state: State, child: Child, death: Death) -> None:
         kill=child.kill,
         stack=child.kill.stack if child.kill is not None and child.kill.stack else stack_text(child.stacks),
     )
-    _log(state, child, dead, record)
+    _log(state, child, dead)
     after_death(state, child, dead)
 
 
-def _log(state: State, child: Child, dead: DeadWorker, record: Record | None) -> None:
-    planned = dead.death.exit_code == 0 and record is not None and record.phase is Phase.leaving
-    say = log.info if planned else log.warning
+def _log(state: State, child: Child, dead: DeadWorker) -> None:
+    say = log.info if dead.left_as_it_should else log.warning
     say(
-        "a worker has left" if planned else "a worker has died",
+        "a worker has left" if dead.left_as_it_should else "a worker has died",
         slot=dead.slot,
         worker=dead.name,
         pid=dead.pid,

@@ -74,7 +74,8 @@ def after_death(state: State, child: Child, dead: DeadWorker) -> None:
     if child.ready:
         slot.failed_starts = slot.died_at_start = 0
         slot.refill_at = 0.0
-        state.spawn(book(state, dead), booking=True)
+        if not dead.left_as_it_should:
+            state.spawn(book(state, dead), booking=True)
     else:
         _after_failed_start(state, slot, dead, error)
     fill_slots(state)

@@ -64,6 +64,8 @@ class Worker:
         self._claims = 0
         self._claimed_at = 0.0
         self._record = Record(Phase.booting)
+        self._searched = False
+        self._unresolved = False
         self._leaving = False
         self._trouble = ""
 
@@ -74,11 +76,14 @@ class Worker:
             claimed = self._claim()
             if claimed is not None:
                 self._run(claimed)
-            elif self._board.wakes == wakes:
-                # A wake-up that came while we looked is not slept over: it was counted before it was sent.
+            elif self._searched and self._board.wakes == wakes:
+                # A wake-up that came while we looked is not slept over: it was counted before it was sent. Neither is one
+                # for which we could not look.
                 self._say(Record(Phase.idle))
                 self._sleep(None)
-        self._say(Record(Phase.leaving, claim=self._claims))
+        if not self._unresolved:
+            # Said only by one that holds nothing: of any other the supervisor asks the table.
+            self._say(Record(Phase.leaving, claim=self._claims))
 
     # ---- claim
 
@@ -88,12 +93,14 @@ class Worker:
         # Every deadline of the run counts from here, before the claim is sent: the server's lease begins later than ours.
         self._claimed_at = boottime()
         self._say(Record(Phase.claiming, claim=self._claims, claimed_at=self._claimed_at))
+        self._searched = False
         try:
             claimed = self._search(name)
         except psycopg.Error as error:
             self._note_trouble("claim", error)
             claimed = self._after_lost_answer(error)
         else:
+            self._searched = True
             self._trouble = ""
         if claimed is None:
             return None
@@ -142,8 +149,7 @@ class Worker:
             self._session.drop_claims()
             self._pause()
             if self._board.draining:
-                # The supervisor asks the table what we hold, once we are gone.
-                self._leaving = True
+                self._leaving = self._unresolved = True
                 return None
             try:
                 self._session.end_old_sessions()
