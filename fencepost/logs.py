@@ -94,7 +94,7 @@ def configure(settings: Settings) -> None:
         logger_factory=structlog.WriteLoggerFactory(file=sink),  # type: ignore[arg-type]  # what it uses of a file is here
         cache_logger_on_first_use=False,
     )
-    handler = logging.StreamHandler(sink)  # type: ignore[type-var]
+    handler = logging.StreamHandler(sink)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared, processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last]

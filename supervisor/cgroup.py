@@ -10,7 +10,7 @@ _seen = 0
 
 def counted_an_oom_kill() -> bool:
     """Whether the cgroup has counted a kill since this was last asked."""
-    global _seen  # noqa: PLW0603  # a counter of the kernel, and how far we have read it
+    global _seen  # a counter of the kernel, and how far we have read it
     count = _oom_kills()
     more, _seen = count > _seen, count
     return more

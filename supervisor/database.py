@@ -146,7 +146,7 @@ async def connect(conninfo: str) -> Conn:
 
 async def _limited(work: Awaitable[Answer], deadline: float, conn: Conn | None) -> Answer:
     """Await `work` until `deadline`; then abandon it. psycopg's own cancelling may take ten seconds more: not ours."""
-    task: asyncio.Task[Answer] = asyncio.ensure_future(work)  # type: ignore[assignment]
+    task: asyncio.Task[Answer] = asyncio.ensure_future(work)
     try:
         done, _ = await asyncio.wait({task}, timeout=max(0.0, deadline - boottime()))
     except asyncio.CancelledError:

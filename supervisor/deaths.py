@@ -117,6 +117,4 @@ def _error(dead: DeadWorker) -> dict[str, Any]:
 
 
 def _with(outcome: Outcome, ended: Ended, summary: str) -> Outcome:
-    return Outcome(
-        ended, outcome.wait, outcome.final, None, outcome.error, summary, outcome.stack, outcome.max_rss
-    )
+    return Outcome(ended, outcome.wait, outcome.final, None, outcome.error, summary, outcome.stack, outcome.max_rss)

@@ -13,7 +13,7 @@ import structlog
 
 from fencepost.board import BUSY, boottime
 from fencepost.supervisor.kill import kill, stop_run
-from fencepost.supervisor.state import Kill, State
+from fencepost.supervisor.state import Child, Kill, State
 
 log = structlog.get_logger()
 
@@ -22,13 +22,18 @@ AFTER_GRACE = 0.7
 
 FOR_BOOKING = 1.0
 
+STEPS = {
+    1: "drain: claiming no more, running jobs may finish",
+    2: "drain: stopping running jobs now",
+    3: "drain: killing running jobs now",
+}
+
 
 def begin(state: State, step: int, why: str) -> None:
     """Go on to `step` of the drain, if it is not there yet. Never back."""
     if step <= state.drain_step:
         return
-    names = {1: "claiming no more, running jobs may finish", 2: "stopping running jobs now", 3: "killing running jobs now"}
-    log.info(f"drain: {names[step]}", why=why, running=len(state.busy()))
+    log.info(STEPS[step], why=why, running=len(state.busy()))
     state.drain_step = step
     state.board.drain()
     for child in state.children():
@@ -58,16 +63,20 @@ async def drain(state: State) -> None:
     if state.children():
         begin(state, 3, "some did not stop")
         for child in state.children():
-            record = state.record(child)
-            state.stopped_jobs |= record is None or record.phase in BUSY
-            if child.kill is None:
-                kill(child, Kill("drain", record.claim if record is not None else -1))
+            _kill(state, child)
         await _until(state, boottime() + AFTER_GRACE, lambda: False)
     if state.bookings:
         # As far as the database lets us; what is not booked is swept by another supervisor.
         await asyncio.wait(set(state.bookings), timeout=max(0.1, gone_at - boottime()))
 
 
+def _kill(state: State, child: Child) -> None:
+    record = state.record(child)
+    state.stopped_jobs |= record is None or record.phase in BUSY
+    if child.kill is None:
+        kill(child, Kill("drain", record.claim if record is not None else -1))
+
+
 async def _until(state: State, deadline: float, early: Callable[[], bool]) -> None:
-    while state.children() and boottime() < deadline and not early():
+    while state.children() and boottime() < deadline and not early():  # noqa: ASYNC110  # deaths and signals both end it
         await asyncio.sleep(0.02)

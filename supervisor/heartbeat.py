@@ -57,9 +57,7 @@ async def _beat(state: State, busy: list[tuple[Child, Record]]) -> None:
         for child, record in busy
     }
     answers = await state.beats.run(
-        lambda conn: heartbeat(
-            conn, state.settings.schema, list(beats.values()), timedelta(seconds=state.settings.lease)
-        )
+        lambda conn: heartbeat(conn, state.settings.schema, list(beats.values()), timedelta(seconds=state.settings.lease))
     )
     for child, record in busy:
         answer = answers.get(claim_name(child.name, record.claim))

@@ -22,7 +22,8 @@ import psycopg
 import structlog
 from setproctitle import setproctitle
 
-from fencepost import checks, settings as settings_module
+from fencepost import checks
+from fencepost import settings as settings_module
 from fencepost.board import Board, boottime
 from fencepost.settings import Settings
 from fencepost.supervisor import cgroup

@@ -124,7 +124,7 @@ def read_note(child: Child) -> dict[str, object]:
 
 
 def _is_a_kind(kind: object) -> bool:
-    return isinstance(kind, str) and "\0" not in kind and 0 < len(kind.encode(errors="replace")) <= 256  # noqa: PLR2004
+    return isinstance(kind, str) and "\0" not in kind and 0 < len(kind.encode(errors="replace")) <= 256
 
 
 def _pidfd(pid: int) -> int | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 
 import psycopg
 import structlog
@@ -45,7 +46,7 @@ async def poll(state: State) -> None:
         if not idle or state.kinds is None or state.draining:
             continue
         try:
-            found = await state.duty.run(lambda conn: _waiting(conn, state, idle))
+            found = await state.duty.run(partial(_waiting, state=state, idle=idle))
         except Away:
             continue
         except psycopg.Error as error:

@@ -68,7 +68,7 @@ def watch(state: State, gap: float) -> None:
             continue
         record = state.record(child)
         if record is None:
-            _unreadable(state, child, now)
+            _unreadable(child, now)
             continue
         child.unreadable_since = None
         kept_at = child.kept[1] if child.kept[0] == record.claim else 0.0
@@ -97,7 +97,7 @@ def _lease_is_over(state: State, child: Child, record: Record, now: float, gap: 
         state.spawn(kill_run(state, child, record.claim, "lease"))
 
 
-def _unreadable(state: State, child: Child, now: float) -> None:
+def _unreadable(child: Child, now: float) -> None:
     if child.unreadable_since is None:
         child.unreadable_since = now
     elif now - child.unreadable_since > UNREADABLE_FOR and child.held_since is None:

@@ -33,8 +33,9 @@ from fencepost.worker.errors import SUMMARY, clean, describe, summarize
 from fencepost.worker.lanes import Lanes
 from fencepost.worker.leftovers import footprint, left_behind
 from fencepost.worker.run import Run, wait_before_next
-from fencepost.worker.session import RunTransactions, Session
+from fencepost.worker.session import Session
 from fencepost.worker.stop import Stop
+from fencepost.worker.transactions import RunTransactions
 
 log = structlog.get_logger()
 
@@ -243,9 +244,7 @@ class Worker:
         return outcome, run.finished
 
     def _on_record(self, claimed: Claim) -> str | None:
-        return outcome_on_record(
-            self._session.claims(), self._settings.schema, claimed.id, claimed.fence, claimed.name
-        )
+        return outcome_on_record(self._session.claims(), self._settings.schema, claimed.id, claimed.fence, claimed.name)
 
     # ---- finish
 
@@ -256,9 +255,7 @@ class Worker:
             return
         held_to_the_end = self._patiently(
             "finish",
-            lambda: finish(
-                self._session.claims(), self._settings.schema, claimed.id, claimed.fence, claimed.name, outcome
-            ),
+            lambda: finish(self._session.claims(), self._settings.schema, claimed.id, claimed.fence, claimed.name, outcome),
         )
         if not held_to_the_end:
             log.warning("the lease was lost: this run is void", outcome=outcome.ended.value)

@@ -24,8 +24,8 @@ from fencepost.job import Cancel, Ended, GiveUp, Job, JobError, Outcome, Retry, 
 from fencepost.jobs.payload import NotJson, encode
 from fencepost.settings import Settings
 from fencepost.worker.errors import SUMMARY, clean, describe, summarize
-from fencepost.worker.session import RunTransactions
 from fencepost.worker.stop import Stop
+from fencepost.worker.transactions import RunTransactions
 
 PATIENCE_WITH_TASKS = 1.0
 """Seconds that tasks which a coroutine has left get to end after they were cancelled."""
@@ -86,7 +86,8 @@ class Run:
 
     def _in_one_transaction(self) -> Outcome:
         conn = self._transactions.begin()
-        self._job._conn = self._transactions.for_coroutine(conn) if self._is_coroutine() else conn
+        in_handler = self._transactions.for_coroutine(conn) if self._is_coroutine() else conn
+        self._job._conn = in_handler  # noqa: SLF001  # the job's own, and nobody's else to set
         try:
             # What can't be kept as a result is refused before anything is committed.
             outcome = replace(_done(self._value()), max_rss=peak_memory())
@@ -185,7 +186,9 @@ def _stopped(stopped: Stopped, error: BaseException) -> Outcome:
     description = describe(error)
     match stopped.reason:
         case "max_runtime":
-            return Outcome(Ended.overran, error=description, summary="stopped at its max runtime", stack=description["traceback"])
+            return Outcome(
+                Ended.overran, error=description, summary="stopped at its max runtime", stack=description["traceback"]
+            )
         case "drain":
             return Outcome(Ended.interrupted, error=description, summary="stopped by a drain")
         case "cancel":
@@ -211,4 +214,3 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         waiting += [link.__cause__, link.__context__]
         if isinstance(link, BaseExceptionGroup):
             waiting += link.exceptions
-

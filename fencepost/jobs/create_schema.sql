@@ -1,2 +1,2 @@
--- create_schema
+-- create_schema: where the DBA has not made it beforehand.
 create schema fencepost

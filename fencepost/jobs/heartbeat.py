@@ -30,9 +30,7 @@ class Answer:
     cancel_requested: bool
 
 
-async def heartbeat(
-    conn: AsyncConnection[Any], schema: str, beats: Sequence[Beat], lease: timedelta
-) -> dict[str, Answer]:
+async def heartbeat(conn: AsyncConnection[Any], schema: str, beats: Sequence[Beat], lease: timedelta) -> dict[str, Answer]:
     """Prolong the leases of `beats` in one statement, and answer for each by the name of its claim."""
     cursor = await conn.execute(
         statement("heartbeat", schema),

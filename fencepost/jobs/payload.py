@@ -69,4 +69,5 @@ def _shortest(value: float) -> int:
     """Return the integer that the shortest decimal text of `value` denotes: what PostgreSQL keeps."""
     mantissa, _, exponent = repr(value).partition("e")
     digits = mantissa.replace(".", "")
-    return int(digits) * 10 ** (int(exponent) - len(mantissa.partition(".")[2]))
+    zeros = int(exponent) - len(mantissa.partition(".")[2])
+    return int(digits + "0" * zeros)

@@ -98,9 +98,7 @@ async def _value(conn: AsyncConnection[Any], verb: str, schema: str) -> Any:
     return row[0] if row else None
 
 
-async def _rows(
-    conn: AsyncConnection[Any], row: type[Row], verb: str, schema: str, arguments: dict[str, Any]
-) -> list[Row]:
+async def _rows(conn: AsyncConnection[Any], row: type[Row], verb: str, schema: str, arguments: dict[str, Any]) -> list[Row]:
     async with conn.cursor(row_factory=class_row(row)) as cursor:
         await cursor.execute(statement(verb, schema), arguments)
         return await cursor.fetchall()

@@ -1,1 +1,2 @@
+-- roll_back: what is open; the job failed, or its fence did.
 rollback

@@ -24,7 +24,7 @@ def statement(verb: str, schema: str) -> sql.Composed:
 def in_schema(text: str, schema: str) -> sql.Composed:
     """Return `text` with `fencepost` turned into the name of `schema`: before a dot, as an SQL name, or as a literal."""
     parts = re.split(r"(\bfencepost(?=\.)|(?<=schema )fencepost\b|(?<=listen )fencepost\b|'fencepost')", text)
-    return sql.Composed(_part(part, schema) for part in parts)
+    return sql.Composed([_part(part, schema) for part in parts])
 
 
 def _part(part: str, schema: str) -> sql.Composable:
@@ -32,4 +32,4 @@ def _part(part: str, schema: str) -> sql.Composable:
         return sql.Identifier(schema)
     if part == "'fencepost'":
         return sql.Literal(schema)
-    return sql.SQL(part)  # type: ignore[arg-type]  # a file of this package, not input
+    return sql.SQL(part)  # a file of this package, not input

@@ -19,11 +19,7 @@ class Waiting:
     next_due_in: float | None
 
 
-async def waiting(
-    conn: AsyncConnection[Any], schema: str, queues: Sequence[str], kinds: Sequence[str], idle: int
-) -> Waiting:
+async def waiting(conn: AsyncConnection[Any], schema: str, queues: Sequence[str], kinds: Sequence[str], idle: int) -> Waiting:
     """Count what `idle` workers could run of `queues` (`*` is all) and `kinds`."""
-    cursor = await conn.execute(
-        statement("waiting", schema), {"queues": list(queues), "kinds": list(kinds), "idle": idle}
-    )
+    cursor = await conn.execute(statement("waiting", schema), {"queues": list(queues), "kinds": list(kinds), "idle": idle})
     return Waiting(*cast("tuple[int, float | None]", await cursor.fetchone()))

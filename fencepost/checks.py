@@ -1,0 +1,140 @@
+"""What refuses a start, each with its cure: the one list that `fencepost check` shows and `fencepost run` obeys.
+
+A start that could only fail later, or that would idle and look healthy, is refused now. What time alone can cure (a
+database that is away, a schema that is not there yet) is no refusal: a supervisor waits for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg import AsyncConnection, sql
+
+from fencepost.jobs import migrate, report, rights
+from fencepost.settings import Settings
+
+OLDEST_SERVER = 140000
+"""PostgreSQL 14, which is the oldest that has all that the statements use."""
+
+
+class SchemaMissing(Exception):
+    """The tables are not there at all: run `fencepost migrate`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What is wrong, and what cures it: a line each."""
+
+    what: str
+    cure: str
+
+
+async def refusals(conn: AsyncConnection[Any], settings: Settings) -> list[Refusal]:
+    """Return what refuses a start on the database of `conn`, which is in autocommit.
+
+    Raises SchemaMissing if the tables are not there, and what psycopg raises if the database goes away.
+    """
+    if conn.info.server_version < OLDEST_SERVER:
+        what = f"the server is PostgreSQL {server_version(conn)}, and Fencepost needs 14 or newer"
+        return [Refusal(what, "upgrade the server")]
+    schema = settings.schema
+    if not await rights.schema_is_there(conn, schema):
+        raise SchemaMissing(f"schema missing: run `fencepost migrate`, which makes the tables in schema {schema}")
+    login = await rights.login(conn, schema, settings.job_role)
+    missing = await rights.missing_rights(conn, schema, settings.job_role)
+    refused = [
+        Refusal(
+            f"right missing (SQLSTATE 42501): {one.role} needs {one.privileges} on {one.object} {one.full_name}",
+            one.cure,
+        )
+        for one in missing
+    ]
+    if not _hides_the_version(missing, login.acting_as):
+        refused += _older(await rights.schema_version(conn, schema))
+    refused += _job_role(settings.job_role, login)
+    refused += [
+        Refusal(f"row-level security on {one.full_name} hides jobs from {one.role}: the queue would look empty", one.cure)
+        for one in await rights.hidden_tables(conn, schema)
+    ]
+    if not settings.allow_bypassrls:
+        cure = "log in as a plain role, or set FENCEPOST_ALLOW_BYPASSRLS=yes to do without row-level security"
+        refused += [
+            Refusal(bypass_line(one.role, one.reason, one.example), cure)
+            for one in await _bypasses(conn, settings, login)
+            if one.reason != "owner"
+        ]
+    return refused
+
+
+async def warnings(conn: AsyncConnection[Any], settings: Settings) -> list[str]:
+    """Return what does not refuse a start but should be known, a line each. Says less where rights are missing."""
+    login = await rights.login(conn, settings.schema, settings.job_role)
+    lines = [
+        bypass_line(one.role, one.reason, one.example)
+        for one in await _bypasses(conn, settings, login)
+        if one.reason == "owner" or settings.allow_bypassrls
+    ]
+    try:
+        version = await rights.schema_version(conn, settings.schema)
+        others = await report.aliving(conn, settings.schema)
+    except (psycopg.errors.InsufficientPrivilege, psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn):
+        return lines  # `refusals` names it
+    if version > migrate.latest():
+        lines.append(
+            f"the schema has version {version}, and this code knows {migrate.latest()}: install the newer Fencepost here too"
+        )
+    ours = (settings.lease, settings.heartbeat)
+    for other in others:
+        theirs = (other["lease"].total_seconds(), other["heartbeat"].total_seconds())
+        if theirs != ours:
+            lines.append(
+                f"supervisor {other['name']} on {other['host']} has FENCEPOST_LEASE={theirs[0]:g} and "
+                f"FENCEPOST_HEARTBEAT={theirs[1]:g}, here they are {ours[0]:g} and {ours[1]:g}: set the same on all"
+            )
+    return lines
+
+
+def bypass_line(role: str, reason: str, example: str) -> str:
+    """Return the line that says of a role that policies do not apply to it."""
+    if reason == "owner":
+        return f"{role} owns {example}, and its row-level security is not forced on owners: its policies do not apply"
+    what = "is a superuser" if reason == "superuser" else f"has {reason}"
+    return f"{role} {what}, so no row-level security applies to it, though {example} has some"
+
+
+def server_version(conn: psycopg.Connection[Any] | AsyncConnection[Any]) -> str:
+    """Return the server's version as people write it."""
+    return f"{conn.info.server_version // 10000}.{conn.info.server_version % 10000}"
+
+
+def _hides_the_version(missing: list[rights.MissingRight], login: str) -> bool:
+    return any(one.role == login and (one.object == "schema" or one.name == "schema_version") for one in missing)
+
+
+def _older(version: int) -> list[Refusal]:
+    if version >= migrate.latest():
+        return []
+    what = f"the schema has version {version}, and this code needs version {migrate.latest()}"
+    return [Refusal(what, "run `fencepost migrate`")]
+
+
+def _job_role(job_role: str, login: rights.Login) -> list[Refusal]:
+    if not job_role:
+        return []
+    if not login.job_role_exists:
+        return [Refusal(f"FENCEPOST_JOB_ROLE={job_role}: there is no such role", "create it, or correct the name")]
+    if not login.may_set_job_role:
+        what = f"right missing (SQLSTATE 42501): {login.login} may not take on the role {job_role}, FENCEPOST_JOB_ROLE"
+        return [Refusal(what, f"grant {_name(job_role)} to {_name(login.login)}")]
+    return []
+
+
+async def _bypasses(conn: AsyncConnection[Any], settings: Settings, login: rights.Login) -> list[rights.Bypass]:
+    roles = {login.login, login.acting_as, *filter(None, [settings.job_role])}
+    return await rights.bypasses(conn, settings.schema, sorted(roles), settings.job_role or login.acting_as)
+
+
+def _name(role: str) -> str:
+    return sql.Identifier(role).as_string()

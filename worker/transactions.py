@@ -1,0 +1,228 @@
+"""The transactions of a run: fenced, with the tenant set locally, one at a time.
+
+Invariant: one commits only if its run still holds the job, and only what was begun for it. A run that has ended a transaction
+itself, or left one open, is no success, whatever its handler returns.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, cast
+
+import psycopg
+from psycopg.pq import TransactionStatus
+from psycopg.pq.abc import PGconn
+
+from fencepost.board import boottime
+from fencepost.job import JobError, Outcome, Stopped, TransactionEnded
+from fencepost.jobs import transaction as statements
+from fencepost.jobs.transaction import Context, Held
+from fencepost.settings import Settings
+from fencepost.worker.connection import AsyncJobConnection, Holder, JobConnection, Lent
+from fencepost.worker.session import Session
+
+LOST = "FP001"
+"""The sqlstate of `hold` for a run that no longer holds its job."""
+
+ENDED = "FP002"
+"""The sqlstate of `hold` for a job that has ended its transaction itself."""
+
+AFTER_THE_END = 1.0
+"""Seconds behind max runtime and grace, after which the server ends what no one here could."""
+
+
+class RunTransaction:
+    """One transaction: for `with`, and for `async with` in a coroutine."""
+
+    def __init__(self, run: RunTransactions) -> None:
+        self._run = run
+        self._conn: Any = None
+
+    def __enter__(self) -> JobConnection:
+        """Begin."""
+        self._conn = self._run.begin()
+        return cast("JobConnection", self._conn)
+
+    def __exit__(self, kind: object, error: object, trace: object, /) -> None:
+        """Commit, or roll back what ended by an error."""
+        if kind is None:
+            self._run.commit(self._conn)
+        else:
+            self._run.roll_back(self._conn)
+
+    async def __aenter__(self) -> AsyncJobConnection:
+        """Begin."""
+        self._conn = await self._run.abegin()
+        return cast("AsyncJobConnection", self._conn)
+
+    async def __aexit__(self, kind: object, error: object, trace: object, /) -> None:
+        """Commit, or roll back what ended by an error."""
+        if kind is None:
+            await self._run.acommit(self._conn)
+        else:
+            await self._run.aroll_back(self._conn)
+
+
+class RunTransactions:
+    """All transactions of one run.
+
+    `lost` is set once the fence has refused one, `violated` once the job has ended one itself or left one open.
+    """
+
+    def __init__(self, session: Session, settings: Settings, held: Held, tenant: str | None, ends_at: float) -> None:
+        self.pid = os.getpid()
+        self.lost = False
+        self.violated: TransactionEnded | None = None
+        self._session = session
+        self._settings = settings
+        self._held = held
+        self._tenant = tenant or ""
+        self._ends_at = ends_at
+        self._lent: Lent | None = None
+
+    def transaction(self) -> RunTransaction:
+        """Return a transaction to be entered."""
+        return RunTransaction(self)
+
+    # ---- for a function
+
+    def begin(self) -> JobConnection:
+        """Begin one, with tenant, role, token and time limits set locally."""
+        lent = self._lend()
+        conn = JobConnection.on(self._session.job_pgconn(), lent)
+        statements.begin(conn, self._settings.schema, self._held, self._context())
+        lent.holder = Holder.job
+        return conn
+
+    def commit(self, conn: JobConnection) -> None:
+        """Commit, if the run still holds its job. Raises Stopped (lease) or TransactionEnded where it does not."""
+        self._take_back(conn)
+        try:
+            statements.commit(conn, self._settings.schema, self._held)
+        except BaseException as error:
+            self.roll_back(conn)
+            self._judge(error)
+            raise
+        conn.lent.holder = Holder.nobody
+
+    def finish_and_commit(self, conn: JobConnection, outcome: Outcome) -> None:
+        """Commit the run's one transaction and its being done together; as `commit`."""
+        self._take_back(conn)
+        try:
+            statements.finish_and_commit(conn, self._settings.schema, self._held, outcome)
+        except BaseException as error:
+            self.roll_back(conn)
+            self._judge(error)
+            raise
+        conn.lent.holder = Holder.nobody
+
+    def roll_back(self, conn: JobConnection) -> None:
+        """Roll back. What can't be is left to the server, which rolls back what has lost its client."""
+        self._note_violation(conn.lent)
+        conn.lent.holder = Holder.worker
+        try:
+            if _can_roll_back(conn.pgconn):
+                statements.roll_back(conn, self._settings.schema)
+        except psycopg.Error:
+            pass
+        self._give_up_what_is_open(conn.pgconn)
+        conn.lent.holder = Holder.nobody
+
+    @staticmethod
+    def for_coroutine(conn: JobConnection) -> AsyncJobConnection:
+        """Return the same transaction as a coroutine can use it."""
+        return AsyncJobConnection.on(conn.pgconn, conn.lent)
+
+    # ---- for a coroutine
+
+    async def abegin(self) -> AsyncJobConnection:
+        """Begin one; as `begin`."""
+        lent = self._lend()
+        conn = AsyncJobConnection.on(self._session.job_pgconn(), lent)
+        await statements.abegin(conn, self._settings.schema, self._held, self._context())
+        lent.holder = Holder.job
+        return conn
+
+    async def acommit(self, conn: AsyncJobConnection) -> None:
+        """Commit; as `commit`."""
+        self._take_back(conn)
+        try:
+            await statements.acommit(conn, self._settings.schema, self._held)
+        except BaseException as error:
+            await self.aroll_back(conn)
+            self._judge(error)
+            raise
+        conn.lent.holder = Holder.nobody
+
+    async def aroll_back(self, conn: AsyncJobConnection) -> None:
+        """Roll back; as `roll_back`."""
+        self._note_violation(conn.lent)
+        conn.lent.holder = Holder.worker
+        try:
+            if _can_roll_back(conn.pgconn):
+                await statements.aroll_back(conn, self._settings.schema)
+        except psycopg.Error:
+            pass
+        self._give_up_what_is_open(conn.pgconn)
+        conn.lent.holder = Holder.nobody
+
+    # ---- at the end of the run
+
+    def close(self) -> None:
+        """End the run's use of its connection: what the job kept of it refuses from now on."""
+        if self._lent is not None:
+            self._note_violation(self._lent)
+            if self._lent.holder is Holder.job and self.violated is None:
+                self.violated = TransactionEnded("the job left a transaction open: use it with `with`")
+            self._lent.holder = Holder.nobody
+
+    def _lend(self) -> Lent:
+        if os.getpid() != self.pid:
+            raise JobError("this job belongs to another process: a copy of it can't use the database")
+        if self._lent is not None and self._lent.holder is not Holder.nobody:
+            raise JobError("a transaction of this job is open already: leave its `with` block first")
+        self._lent = Lent()
+        return self._lent
+
+    def _take_back(self, conn: JobConnection | AsyncJobConnection) -> None:
+        """Have the connection for the commit. Not from a copy of the job, nor if the transaction is another by now."""
+        try:
+            conn.lent.check(conn.pgconn)
+        except TransactionEnded:
+            self._note_violation(conn.lent)
+            conn.lent.holder = Holder.nobody
+            raise
+        self._note_violation(conn.lent)
+        conn.lent.holder = Holder.worker
+
+    def _note_violation(self, lent: Lent) -> None:
+        self.violated = self.violated or lent.violated
+
+    def _judge(self, error: BaseException) -> None:
+        if not isinstance(error, psycopg.Error):
+            return
+        if error.sqlstate == LOST:
+            self.lost = True
+            raise Stopped("lease") from error
+        if error.sqlstate == ENDED:
+            self.violated = TransactionEnded("the job ended its transaction itself: leave the `with` block instead")
+            raise self.violated from error
+
+    def _context(self) -> Context:
+        left = self._ends_at + self._settings.kill_grace + AFTER_THE_END - boottime()
+        return Context(
+            tenant_setting=self._settings.tenant_setting,
+            tenant=self._tenant,
+            role=self._settings.job_role,
+            # No less than a moment, since 0 would mean no limit at all.
+            time_left=max(1, int(left * 1000)),
+        )
+
+    @staticmethod
+    def _give_up_what_is_open(pgconn: PGconn) -> None:
+        if pgconn.transaction_status != TransactionStatus.IDLE:
+            pgconn.finish()
+
+
+def _can_roll_back(pgconn: PGconn) -> bool:
+    return pgconn.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR)
