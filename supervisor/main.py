@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import sys
 import traceback
 from collections.abc import Awaitable, Callable
 
@@ -25,6 +24,7 @@ from setproctitle import setproctitle
 from fencepost import checks
 from fencepost import settings as settings_module
 from fencepost.board import Board, boottime
+from fencepost.logs import sink
 from fencepost.settings import Settings
 from fencepost.supervisor import cgroup
 from fencepost.supervisor.database import Away, Link, Resolver
@@ -92,7 +92,7 @@ async def _run(settings: Settings) -> int:
             await link.close()
     code = state.exit_code if state.exit_code is not None else STOPPED_JOBS if state.stopped_jobs else 0
     if state.exit_reason:
-        sys.stderr.write(f"fencepost: {state.exit_reason}\n")
+        sink.write(f"fencepost: {state.exit_reason}\n")
     log.info("the supervisor leaves", exit_code=code)
     return code
 

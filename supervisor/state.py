@@ -8,12 +8,17 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+
+import structlog
 
 from fencepost.board import BUSY, Board, Phase, Record
 from fencepost.settings import Settings
 from fencepost.supervisor.database import Link
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +137,15 @@ class State:
             self.exit_code, self.exit_reason = code, reason
         self.changed.set()
 
-    def spawn(self, coroutine: object, *, booking: bool = False) -> None:
-        """Run a coroutine beside the duties, and keep it from being collected."""
-        task = asyncio.get_running_loop().create_task(coroutine)  # type: ignore[arg-type, var-annotated]
+    def spawn(self, work: Coroutine[None, None, None], *, booking: bool = False) -> None:
+        """Do `work` beside the duties. It is kept from being collected, and what it raises is logged."""
+        task = asyncio.get_running_loop().create_task(work)
         kept = self.bookings if booking else self.tasks
         kept.add(task)
         task.add_done_callback(kept.discard)
+        task.add_done_callback(_tell_of_failure)
+
+
+def _tell_of_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("a task failed", task=task.get_name(), error="".join(traceback.format_exception(error))[-4000:])
