@@ -88,6 +88,8 @@ class Session:
         if self._job is None or self._job.closed:
             self._drop_job()
             self._job = self._connect()
+            # What is discarded after each job are prepared statements too, and DISCARD ALL itself would become one.
+            self._job.prepare_threshold = None
         return self._job.pgconn
 
     def reusable(self) -> bool:
