@@ -17,7 +17,7 @@ from datetime import timedelta
 import psycopg
 import structlog
 
-from fencepost.board import Record, boottime
+from fencepost.board import Phase, Record, boottime
 from fencepost.jobs.heartbeat import Answer, Beat, heartbeat
 from fencepost.start import claim_name
 from fencepost.supervisor.database import Away
@@ -76,7 +76,9 @@ def _take(state: State, child: Child, claim: int, answer: Answer, sent_at: float
                 send_group(child, signal.SIGCONT)
             if answer.cancel_requested:
                 state.spawn(stop_run(state, child, claim, "cancel"))
-        case "lost" if record is None or record.claim == claim:
+        case "lost" if record is None or (record.claim == claim and record.phase is Phase.running):
+            # A worker says "finishing" before its finish is sent: then the row may be lost because it is finished, and no
+            # code of the job runs any more. What is still running has lost its lease.
             log.warning("the lease was lost: the run is killed", slot=child.slot, worker=child.name, **told(state, child))
             child.held_since = None
             state.spawn(kill_run(state, child, claim, "lease"))

@@ -1,0 +1,78 @@
+"""The command line.
+
+Invariant: stdout only answers. An error is one line on stderr that says what to do, with an exit code that is not 0 and
+without a traceback; whatever jobs have put into a text, it is shown and never interpreted.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+import psycopg
+
+from fencepost.cli.base import WRONG, of_database
+from fencepost.cli.check import check
+from fencepost.cli.demo import demo
+from fencepost.cli.enqueue import enqueue
+from fencepost.cli.jobs import list_jobs, show
+from fencepost.cli.migrate import migrate
+from fencepost.cli.output import visible
+from fencepost.cli.run import run
+from fencepost.cli.status import status
+from fencepost.settings import WrongSettings
+
+INTERRUPTED = 130
+
+
+@click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="fencepost", message="%(prog)s %(version)s")
+@click.pass_context
+def cli(context: click.Context) -> int:
+    """Background jobs in PostgreSQL, each in a child process, under a parent that no job can take down.
+
+    FENCEPOST_DATABASE_URL (or DATABASE_URL) says where the jobs are; further FENCEPOST_ variables set up `run`.
+
+    \b
+    Exit codes: 0   done; for `run`, drained clean
+                75  the drain had to stop jobs
+                70  no worker can start
+                78  settings, schema or rights are wrong
+                2   the command was given something it can't take
+                1   anything else: the line on stderr says what
+    """  # noqa: D301  # click's own mark for lines that it must not wrap
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help(), err=True)
+        return 2
+    return 0
+
+
+for command in (run, check, migrate, enqueue, list_jobs, show, status, demo):
+    cli.add_command(command)
+
+
+def main() -> None:
+    """Run the command that the arguments name, and leave with its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    try:
+        code = cli.main(prog_name="fencepost", standalone_mode=False)
+    except WrongSettings as wrong:
+        click.echo(str(wrong), err=True)
+        code = WRONG
+    except psycopg.Error as error:
+        code = _fail(of_database(error))
+    except click.Abort:
+        code = INTERRUPTED
+    except click.ClickException as error:
+        code = _fail(error)
+    sys.exit(code or 0)
+
+
+def _fail(error: click.ClickException) -> int:
+    text = " ".join(error.format_message().split())
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        text = f"{text.rstrip('.')}: see `{error.ctx.command_path} --help`"
+    click.echo(f"fencepost: {visible(text)}", err=True)
+    return error.exit_code
