@@ -11,6 +11,7 @@ worker's name, which the supervisor gave it; what can't be read is asked of the 
 
 from __future__ import annotations
 
+import math
 import mmap
 import struct
 import time
@@ -74,6 +75,9 @@ class Board:
     def __init__(self, slots: int) -> None:
         self._memory = mmap.mmap(-1, _SLOT_SIZE * (slots + 1))
         self.slots = slots
+        # The supervisor's own words, as it said them: what stands on the board may have been scribbled over since.
+        self._wakes = 0
+        self._draining = False
 
     # ---- written by the worker of a slot
 
@@ -110,13 +114,17 @@ class Board:
 
     def wake(self) -> None:
         """Count a wake-up: a worker that is about to sleep compares this with what it was before its last look."""
-        count, drain = _HEADER.unpack_from(self._memory)
-        _HEADER.pack_into(self._memory, 0, count + 1, drain)
+        self._wakes += 1
+        self.say_again()
 
     def drain(self) -> None:
         """Tell every worker to claim no more."""
-        count, _ = _HEADER.unpack_from(self._memory)
-        _HEADER.pack_into(self._memory, 0, count, 1)
+        self._draining = True
+        self.say_again()
+
+    def say_again(self) -> None:
+        """Write the supervisor's words anew: a scribble must neither drain the workers nor take a drain back."""
+        _HEADER.pack_into(self._memory, 0, self._wakes, self._draining)
 
     # ---- read by either side
 
@@ -167,6 +175,9 @@ def _record(body: bytes) -> Record:
     (phase, claim, job_id, fence, attempt, max_attempts, claimed_at, max_runtime, retry_in, done, total, kind, tenant) = (
         _RECORD.unpack(body)
     )
+    # A comparison with NaN is false: such a run would never be past its deadline.
+    if not all(map(math.isfinite, (claimed_at, max_runtime, retry_in))):
+        raise ValueError("a time that is no number")
     return Record(
         phase=Phase(phase),
         claim=claim,

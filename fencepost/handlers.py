@@ -54,10 +54,14 @@ def handler(
     Raises ValueError for a limit that is none, TypeError for a function that can't be a handler, JobError if another
     function has the kind already.
     """
+    if not isinstance(kind, str):
+        raise TypeError('a handler needs the kind of its jobs: @handler("a.kind")')
     if not kind or len(kind.encode()) > 256:
         raise ValueError("a handler needs the kind of its jobs, of at most 256 bytes")
     if max_attempts is not None and max_attempts < 1:
         raise ValueError(f"{kind}: max_attempts must be at least 1, not {max_attempts}")
+    if max_attempts is not None and max_attempts >= 2**31:
+        raise ValueError(f"{kind}: max_attempts must fit 32 bits, {max_attempts} does not")
     limit = None if max_runtime is None else as_timedelta(max_runtime)
     if limit is not None and not limit:
         raise ValueError(f"{kind}: max_runtime must be more than 0")

@@ -28,6 +28,7 @@ class Sink:
     def __init__(self) -> None:
         self._fd = 2
         self._dropped = 0
+        self._cut = False
 
     def own_description(self) -> None:
         """Write to a pipe through a description of our own, that can be non-blocking without changing anyone else's.
@@ -55,19 +56,21 @@ class Sink:
         """Nothing is kept back."""
 
     def _try(self, line: bytes) -> bool:
-        ready = select.poll()
-        ready.register(self._fd, select.POLLOUT)
-        for at in range(0, len(line), PIECE):
-            try:
-                if not ready.poll(0):
-                    return False
-                os.write(self._fd, line[at : at + PIECE])
-            except OSError as error:
-                # Gone for good (EPIPE, EBADF, EIO) or full just now: there is nowhere to say so.
-                if error.errno == errno.EBADF:
-                    self._fd = 2
-                return False
-        return True
+        # A line of which only the first pieces were taken must not run into this one.
+        text = b"\n" + line if self._cut else line
+        taken = 0
+        try:
+            ready = select.poll()
+            ready.register(self._fd, select.POLLOUT)
+            while taken < len(text) and ready.poll(0):
+                taken += os.write(self._fd, text[taken : taken + PIECE])
+        except OSError as error:
+            # Full just now, or gone for good (EPIPE, EBADF, EIO): there is nowhere to say so.
+            if error.errno == errno.EBADF:
+                self._fd = 2
+        if taken:
+            self._cut = taken < len(text)
+        return taken == len(text)
 
 
 sink = Sink()

@@ -8,6 +8,7 @@ Durations are seconds inside; outside, a bare number is seconds and `500ms`, `30
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
@@ -17,13 +18,19 @@ from typing import Annotated, Any
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from pydantic import AliasChoices, BeforeValidator, Field, SecretStr, ValidationError
+from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 PREFIX = "FENCEPOST_"
 
 CLOCK_DRIFT = 0.001
 """How much faster one clock may tick than another (protocol, rule 10)."""
+
+NAME_BYTES = 63
+"""Bytes of a name in PostgreSQL, longer ones are cut."""
+
+LONGEST = 36_500 * 86_400.0
+"""Seconds: a hundred years. Beyond, neither Python's dates nor the server's go on."""
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -34,7 +41,10 @@ def _seconds(value: Any) -> Any:
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?\s*", value)
     if match is None:
         raise ValueError("must be a duration, such as 30s")
-    return float(match[1]) * _UNITS[match[2] or "s"]
+    seconds = float(match[1]) * _UNITS[match[2] or "s"]
+    if seconds > LONGEST:
+        raise ValueError(f"must be at most {LONGEST / _UNITS['d']:g}d")
+    return seconds
 
 
 def _names(value: Any) -> Any:
@@ -45,6 +55,16 @@ def _whole_number(value: Any) -> Any:
     if isinstance(value, str) and not re.fullmatch(r"\s*-?\d+\s*", value):
         raise ValueError("must be a whole number")
     return value
+
+
+def _schema(name: str) -> str:
+    if not name:
+        raise ValueError("must not be empty")
+    if len(name.encode()) > NAME_BYTES:
+        raise ValueError(f"must be at most {NAME_BYTES} bytes, as PostgreSQL's names are")
+    if "%" in name:
+        raise ValueError("must not hold a %, which the driver takes for a parameter")
+    return name
 
 
 def _cores() -> int:
@@ -95,10 +115,12 @@ class Settings(BaseSettings):
     sweep: Seconds = Field(1.0, gt=0, description="How often it looks for expired leases.")
     drain_timeout: Seconds = Field(25.0, ge=0, description="How long running jobs may go on after TERM.")
     boot_timeout: Seconds = Field(60.0, gt=0, description="How long a worker may take to be ready.")
-    max_attempts: Count = Field(5, ge=1, description="Counted runs of a job, unless its handler or the job says.")
+    max_attempts: Count = Field(5, ge=1, le=2**31 - 1, description="Counted runs of a job, unless its handler or the job says.")
     backoff: Seconds = Field(15.0, ge=0, description="First wait between attempts; doubles, and up to as much again is added.")
     backoff_max: Seconds = Field(3600.0, ge=0, description="No wait doubles beyond this.")
-    schema_: str = Field("fencepost", alias="FENCEPOST_SCHEMA", min_length=1, description="Schema of the tables.")
+    schema_: Annotated[str, AfterValidator(_schema)] = Field(
+        "fencepost", alias="FENCEPOST_SCHEMA", description="Schema of the tables."
+    )
     tenant_setting: str = Field("app.tenant", description="Set locally in a job's transactions; empty: no tenants.")
     job_role: str = Field("", description="Role that a job's transactions take on.")
     allow_bypassrls: bool = Field(False, description="Run although the login bypasses row-level security.")
@@ -151,7 +173,8 @@ class Settings(BaseSettings):
         }
         ours = " ".join(f"-c {name}={value}" for name, value in options.items())
         given["options"] = f"{ours} {given.get('options') or os.environ.get('PGOPTIONS', '')}".strip()
-        return make_conninfo("", **{**defaults, **given, "application_name": application_name})
+        ours_always = {"application_name": application_name, "client_encoding": "UTF8"}
+        return make_conninfo("", **{**defaults, **given, **ours_always})
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +194,11 @@ def enqueue_settings() -> EnqueueSettings:
     )
 
 
-def read() -> Settings:
-    """Read the settings from the environment. Raises WrongSettings, naming all that is wrong."""
+def read(*, need_handlers: bool = False) -> Settings:
+    """Read the settings from the environment. Raises WrongSettings, naming all that is wrong.
+
+    `need_handlers` refuses an empty FENCEPOST_HANDLERS too: only a supervisor needs some.
+    """
     lines: list[str] = []
     settings: Settings | None = None
     try:
@@ -180,6 +206,8 @@ def read() -> Settings:
     except ValidationError as error:
         lines = [_line(wrong["loc"], wrong["type"], wrong["msg"], wrong.get("ctx", {})) for wrong in error.errors()]
     lines += _unreadable_url()
+    if need_handlers and not _names(os.environ.get("FENCEPOST_HANDLERS", "")):
+        lines.append(_wrong("FENCEPOST_HANDLERS=", "must name the modules that register handlers, comma separated"))
     if settings is not None:
         lines += _contradictions(settings)
     if lines or settings is None:
@@ -233,20 +261,22 @@ def _wrong(what: str, right: str) -> str:
 
 def _unreadable_url() -> list[str]:
     variable = "FENCEPOST_DATABASE_URL" if "FENCEPOST_DATABASE_URL" in os.environ else "DATABASE_URL"
+    cure = "must be a libpq URI, such as postgresql://user@host/database, special characters as %XX"
     try:
-        conninfo_to_dict(os.environ.get(variable, ""))
+        host = conninfo_to_dict(os.environ.get(variable, "")).get("host")
     except psycopg.Error:
         # libpq's own message repeats parts of the text, among which may be the password.
-        cure = "must be a libpq URI, such as postgresql://user@host/database, special characters as %XX"
         return [_wrong(variable, cure)]
-    return []
+    # A password with an unescaped @ ends at it, and its rest would be a host that libpq names in each of its errors.
+    return [_wrong(variable, cure)] if "@" in str(host or "") else []
 
 
 def _contradictions(settings: Settings) -> list[str]:
     lines = []
     if settings.beats_that_may_fail < 1:
-        most = settings.holds_for / (2 + 2 / 3)  # (n + 1) H + T <= D - m, with n = 1 and T = 2/3 H
-        right = f"must be at most {most:.2g}, so that with a lease of {settings.lease:g} s one heartbeat may fail"
+        # (n + 1) H + T <= D - m, with n = 1, and T either five seconds or two thirds of H; rounded down.
+        most = max((settings.holds_for - 5.0) / 2, min(7.5, settings.holds_for / (2 + 2 / 3)))
+        right = f"must be at most {math.floor(most * 1000) / 1000:g}, so that one may fail in a lease of {settings.lease:g} s"
         lines.append(_wrong(f"FENCEPOST_HEARTBEAT={settings.heartbeat:g}", right))
     if settings.backoff_max < settings.backoff:
         right = f"must be at least FENCEPOST_BACKOFF, {settings.backoff:g}"

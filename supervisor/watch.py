@@ -62,6 +62,7 @@ def judge(look: Look, settings: Settings) -> Verdict:
 def watch(state: State, gap: float) -> None:
     """Look at every child once. `gap` is how long the loop was away, in seconds, if that was longer than it may be."""
     now = boottime()
+    state.board.say_again()
     for child in state.children():
         look_at_note(state, child)
         if child.kill is not None:

@@ -41,7 +41,7 @@ def clean(text: str, limit: int) -> str:
 def _text(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception as wrong:  # noqa: BLE001  # the exception's own code
+    except BaseException as wrong:  # noqa: BLE001  # the exception's own code
         return f"<its str() raised {type(wrong).__name__}>"
 
 
@@ -52,7 +52,7 @@ def _traceback(error: BaseException) -> str:
         trace = trace.tb_next
     try:
         lines = "".join(traceback.format_exception(type(error), error, trace)).split("\n")
-    except Exception as wrong:  # noqa: BLE001  # the exception's own code
+    except BaseException as wrong:  # noqa: BLE001  # the exception's own code
         return f"<its traceback could not be formatted: {type(wrong).__name__}>"
     text = "\n".join(clean(line, LINE) for line in lines)
     if len(text) > LIMIT:

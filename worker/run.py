@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import math
 import os
 import resource
 from collections.abc import Callable, Iterator
@@ -171,8 +172,10 @@ def wait_before_next(handler: Handler | None, settings: Settings, attempt: int) 
     )
     if handler is not None and handler.wait is not None:
         try:
-            return timedelta(seconds=max(0.0, float(handler.wait(state))))
-        except Exception:  # noqa: BLE001  # the user's code
+            seconds = float(handler.wait(state))
+            if not math.isnan(seconds):
+                return timedelta(seconds=max(0.0, seconds))
+        except BaseException:  # noqa: BLE001  # the user's code
             return timedelta(seconds=default(state))
     return timedelta(seconds=default(state))
 

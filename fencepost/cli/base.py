@@ -11,8 +11,7 @@ import click
 import psycopg
 from psycopg import Connection, errors
 
-from fencepost import settings as settings_module
-from fencepost.settings import Settings, WrongSettings
+from fencepost.settings import Settings
 
 APPLICATION = "fencepost-cli"
 """Unlike what supervisors and workers call their sessions, by which they are counted and ended."""
@@ -36,14 +35,6 @@ class Refused(click.ClickException):
         self.exit_code = exit_code  # type: ignore[misc]  # a class variable in click, that it reads of the instance
 
 
-def settings_with_handlers() -> Settings:
-    """Return the settings of a supervisor, which needs handlers. Raises WrongSettings."""
-    settings = settings_module.read()
-    if not settings.handlers:
-        raise WrongSettings(["FENCEPOST_HANDLERS  must name the modules that register handlers, comma separated"])
-    return settings
-
-
 @contextmanager
 def database(settings: Settings, **options: str) -> Iterator[Connection[tuple[Any, ...]]]:
     """Open a session in autocommit, bounded in time: options of the server override that."""
@@ -62,9 +53,7 @@ def of_database(error: psycopg.Error) -> Refused:
     """Return the refusal that tells of an error of the database. Never with its DETAIL: that may hold a payload."""
     line = error.diag.message_primary or _line(error)
     match error:
-        case (
-            errors.InvalidSchemaName() | errors.UndefinedTable() | errors.UndefinedColumn() | errors.UndefinedFunction()
-        ):
+        case errors.InvalidSchemaName() | errors.UndefinedTable() | errors.UndefinedColumn() | errors.UndefinedFunction():
             return Refused(f"schema missing, or older than this code: run `fencepost migrate` ({line})", WRONG)
         case errors.InsufficientPrivilege():
             return Refused(f"{line} (SQLSTATE 42501): `fencepost check` names the GRANT that cures it", WRONG)
@@ -78,7 +67,5 @@ def of_database(error: psycopg.Error) -> Refused:
 
 def _line(error: psycopg.Error) -> str:
     """Return what libpq says in several lines as one, and of several attempts each once."""
-    text = " ".join(str(error).split()).replace(
-        " Is the server running on that host and accepting TCP/IP connections?", ""
-    )
+    text = " ".join(str(error).split()).replace(" Is the server running on that host and accepting TCP/IP connections?", "")
     return text.rpartition("All failures were: ")[2].removeprefix("- ") or type(error).__name__

@@ -24,7 +24,6 @@ from fencepost.cli.base import (
     as_json,
     of_database,
     quiet_driver,
-    settings_with_handlers,
 )
 from fencepost.cli.output import say, say_json, visible
 from fencepost.jobs import rights
@@ -56,7 +55,7 @@ def check(*, as_json: bool) -> int:
     whether the handlers import, tried in a process of their own. `fencepost run` refuses for the same reasons. Leaves
     with 78 if anything refuses, with 70 if it is only the handlers.
     """
-    settings = settings_with_handlers()
+    settings = settings_module.read(need_handlers=True)
     from fencepost.supervisor.trial import try_import  # noqa: PLC0415  # the other commands need no processes
 
     # Before the session: it forks, and looking up the database's name leaves a thread behind.
@@ -140,9 +139,7 @@ def _lines(document: dict[str, Any]) -> list[str]:
         lines.append(f"schema    {document['schema']}, version {document['schema_version']}")
     if document["handlers_error"] is None:
         lines.append("handlers  import")
-    server_allows = (
-        f", and the server allows {document['max_connections']}" if document["max_connections"] is not None else ""
-    )
+    server_allows = f", and the server allows {document['max_connections']}" if document["max_connections"] is not None else ""
     lines += [
         f"sessions  at most {document['sessions_at_most']}{server_allows}",
         f"grace     give the container more than {document['grace_period_above']:g} s to stop",

@@ -61,9 +61,7 @@ def moment(text: str) -> datetime:
 @click.option("--run-at", type=moment, metavar="TIME", help="When it is due, in ISO format with an offset.")
 @click.option("--after", type=seconds, metavar="DURATION", help="When it is due, from now: 30s, 5m, 2h.")
 @click.option("--max-attempts", type=int, help="Counted runs at most, in place of the handler's.")
-@click.option(
-    "--max-runtime", type=seconds, metavar="DURATION", help="How long a run may take, in place of the handler's."
-)
+@click.option("--max-runtime", type=seconds, metavar="DURATION", help="How long a run may take, in place of the handler's.")
 @click.option("--unique-key", help="If a queued or running job has it, that one's id is the answer.")
 @as_json
 def enqueue(*, kind: str, payload: str, tenant: str | None, as_json: bool, **options: Any) -> None:
@@ -158,9 +156,7 @@ def _need_tenantless(kind: str, settings: Settings) -> None:
     _import_handlers(settings)
     known = registered().get(kind)
     if known is None or not known.tenantless:
-        why = (
-            "" if known is not None else ", or list in FENCEPOST_HANDLERS the module whose handler says tenantless=True"
-        )
+        why = "" if known is not None else ", or list in FENCEPOST_HANDLERS the module whose handler says tenantless=True"
         raise Refused(f"a job of kind {kind!r} needs a tenant: give --tenant{why}", UNUSABLE)
 
 

@@ -141,9 +141,7 @@ def _run(run: Row) -> Iterator[str]:
     took = between(run["started_at"], run["finished_at"])
     memory = f", {run['max_rss'] / 1024**2:.0f} MB at most" if run["max_rss"] else ""
     yield ""
-    yield visible(
-        f"run {run['fence']}, attempt {run['attempt']}: {run['outcome']} after {took}, by {run['worker']}{memory}"
-    )
+    yield visible(f"run {run['fence']}, attempt {run['attempt']}: {run['outcome']} after {took}, by {run['worker']}{memory}")
     yield f"  {run['started_at'].isoformat()} to {run['finished_at'].isoformat()}"
     if run["error"] is not None:
         yield from _error(run["error"])

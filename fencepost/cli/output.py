@@ -41,9 +41,7 @@ def say(text: str) -> None:
         return
     try:
         sys.stdout.flush()
-        with open(
-            sys.stdout.fileno(), "w", encoding=sys.stdout.encoding, errors="backslashreplace", closefd=False
-        ) as answer:
+        with open(sys.stdout.fileno(), "w", encoding=sys.stdout.encoding, errors="backslashreplace", closefd=False) as answer:
             answer.write(f"{text}\n")
     except BrokenPipeError:
         raise  # `| head` has seen enough; click leaves quietly
@@ -91,9 +89,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, elastic: int
     for row in rows:
         drawn.add_row(*(Text(visible(cell), no_wrap=True, overflow="ellipsis") for cell in row))
     width = max(shutil.get_terminal_size().columns, NARROWEST) if terminal else 1_000_000
-    console = Console(
-        file=io.StringIO(), force_terminal=terminal, width=width, highlight=False, markup=False, emoji=False
-    )
+    console = Console(file=io.StringIO(), force_terminal=terminal, width=width, highlight=False, markup=False, emoji=False)
     with console.capture() as capture:
         console.print(drawn)
     return "\n".join(line.rstrip() for line in capture.get().splitlines())

@@ -41,9 +41,7 @@ def status(*, as_json: bool) -> None:
         "jobs": {**counts, "counted_to": report.COUNT_TO},
         "oldest_due_waits_for": max((row["waits_for"] for row in due), default=None),
         "not_served": [
-            {"queue": row["queue"], "kind": row["kind"], "waits_for": row["waits_for"]}
-            for row in due
-            if not row["served"]
+            {"queue": row["queue"], "kind": row["kind"], "waits_for": row["waits_for"]} for row in due if not row["served"]
         ][:MOST_SHOWN],
         "warnings": [bypass_line(row["role"], row["reason"], row["example"]) for row in bypassing],
     }
@@ -80,9 +78,7 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
         yield "no supervisor lives: start one with `fencepost run`"
     if busy:
         yield ""
-        yield table(
-            ["supervisor", "slot", "worker", "job", "kind", "attempt"], [_busy(one, slot) for one, slot in busy]
-        )
+        yield table(["supervisor", "slot", "worker", "job", "kind", "attempt"], [_busy(one, slot) for one, slot in busy])
     yield ""
     yield from _jobs(document)
 
