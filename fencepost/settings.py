@@ -171,7 +171,14 @@ class Settings(BaseSettings):
             "tcp_user_timeout": int(max(self.heartbeat_limit, 5.0) * 1000),
             "target_session_attrs": "read-write",
         }
-        ours = " ".join(f"-c {name}={value}" for name, value in options.items())
+        # What a role or a database sets by default must not change what our statements mean, nor keep us from reading their
+        # answers: under a stricter isolation they would fail as soon as another has touched the row (protocol, rule 1).
+        always = {
+            "default_transaction_isolation": r"read\ committed",
+            "datestyle": "ISO",
+            "intervalstyle": "postgres",
+        }
+        ours = " ".join(f"-c {name}={value}" for name, value in {**always, **options}.items())
         given["options"] = f"{ours} {given.get('options') or os.environ.get('PGOPTIONS', '')}".strip()
         ours_always = {"application_name": application_name, "client_encoding": "UTF8"}
         return make_conninfo("", **{**defaults, **given, **ours_always})

@@ -257,7 +257,8 @@ begin
         locked_by = null,
         run_at = case
             when next_status = 'queued' and outcome in ('failed', 'crashed', 'overran', 'snoozed')
-                then clock_timestamp() + wait
+                -- At most a century: what a handler asks for must not be a date that fails, and wedges the job.
+                then clock_timestamp() + least(wait, interval '36500 days')
             else j.run_at
         end,
         result = case when next_status = 'done' then result end,

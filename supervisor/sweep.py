@@ -23,6 +23,9 @@ log = structlog.get_logger()
 LOOK_AT_ALL_EVERY = 60.0
 """Seconds between looks that begin at the very first lease: the server's clock may have been set back."""
 
+AT_ONCE = 200
+"""Leases swept in one statement: each takes a lock, and the statement has a time limit."""
+
 THE_BEGINNING = datetime.min.replace(tzinfo=UTC)
 
 
@@ -62,7 +65,7 @@ async def _sweep(state: State, seen: Seen, patience: float) -> None:
     seen.mark = looked_at
     for lease in found:
         seen.since.setdefault(lease, now)
-    ripe = seen.ripe(boottime(), patience)
+    ripe = seen.ripe(boottime(), patience)[:AT_ONCE]
     if not ripe:
         return
     swept = await state.duty.run(lambda conn: sweep(conn, state.settings.schema, ripe))

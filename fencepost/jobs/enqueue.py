@@ -6,11 +6,11 @@ Invariant: the job exists if and only if that transaction commits; nothing here 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 from uuid import UUID
 
-from psycopg import AsyncConnection, Connection
+from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
 from psycopg.rows import tuple_row
 
 from fencepost.handlers import Handler, kind_of, registered
@@ -21,6 +21,12 @@ from fencepost.settings import enqueue_settings
 
 Kind = str | Callable[..., Any]
 Tenant = int | str | UUID | None
+
+# What the table's checks take.
+FIRST_MOMENT = datetime(1, 1, 2, tzinfo=UTC)
+LAST_MOMENT = datetime(9999, 12, 31, tzinfo=UTC)
+LONGEST_WAIT = timedelta(days=36_500)
+MOST_RUNTIME = timedelta(days=10_000)
 
 
 def enqueue(
@@ -50,7 +56,8 @@ def enqueue(
     Raises InvalidJob for what can't be enqueued, and whatever psycopg raises.
     """
     arguments = _arguments(kind, payload, tenant, queue, priority, run_at, after, max_attempts, max_runtime, unique_key)
-    with conn.cursor(row_factory=tuple_row) as cursor:
+    # Whatever kind of cursor and row the connection gives by itself.
+    with Cursor(conn, row_factory=tuple_row) as cursor:
         cursor.execute(statement("enqueue", enqueue_settings().schema), arguments)
         return cast("tuple[int]", cursor.fetchone())[0]
 
@@ -71,7 +78,7 @@ async def aenqueue(
 ) -> int:
     """Enqueue a job on an AsyncConnection; as `enqueue` otherwise."""
     arguments = _arguments(kind, payload, tenant, queue, priority, run_at, after, max_attempts, max_runtime, unique_key)
-    async with conn.cursor(row_factory=tuple_row) as cursor:
+    async with AsyncCursor(conn, row_factory=tuple_row) as cursor:
         await cursor.execute(statement("enqueue", enqueue_settings().schema), arguments)
         return cast("tuple[int]", await cursor.fetchone())[0]
 
@@ -101,21 +108,17 @@ def _arguments(
         _need_text("queue", queue, 128)
     if unique_key is not None:
         _need_text("unique_key", unique_key, 1024)
-    if not isinstance(priority, int) or not -(2**31) <= priority < 2**31:
-        raise InvalidJob(f"priority must be an int of 32 bits, not {priority!r}")
-    if max_attempts is not None and not (isinstance(max_attempts, int) and 1 <= max_attempts < 2**31):
-        raise InvalidJob(f"max_attempts must be at least 1, not {max_attempts!r}")
+    _need_int("priority", priority, -(2**31))
+    if max_attempts is not None:
+        _need_int("max_attempts", max_attempts, 1)
     if run_at is not None and after is not None:
         raise InvalidJob("give run_at or after, not both")
-    if run_at is not None and run_at.tzinfo is None:
-        raise InvalidJob("run_at must have a time zone: a naive datetime means another moment on every machine")
-    try:
-        delay = None if after is None else as_timedelta(after)
-        limit = None if max_runtime is None else as_timedelta(max_runtime)
-    except ValueError as error:
-        raise InvalidJob(str(error)) from None
-    if limit is not None and not limit:
-        raise InvalidJob("max_runtime must be more than 0")
+    if run_at is not None:
+        _need_moment(run_at)
+    delay = None if after is None else _duration("after", after)
+    limit = None if max_runtime is None else _duration("max_runtime", max_runtime)
+    if limit is not None and not timedelta(0) < limit < MOST_RUNTIME:
+        raise InvalidJob(f"max_runtime must be more than 0, and less than {MOST_RUNTIME.days} days")
     return {
         "kind": name,
         "payload": text,
@@ -128,6 +131,32 @@ def _arguments(
         "max_runtime": limit,
         "unique_key": unique_key,
     }
+
+
+def _need_int(name: str, value: object, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**31:
+        raise InvalidJob(f"{name} must be an int from {least} to {2**31 - 1}, not {value!r}")
+
+
+def _need_moment(run_at: object) -> None:
+    if not isinstance(run_at, datetime):
+        raise InvalidJob(f"run_at must be a datetime, not a {type(run_at).__name__}")
+    if run_at.tzinfo is None:
+        raise InvalidJob("run_at must have a time zone: a naive datetime means another moment on every machine")
+    if not FIRST_MOMENT <= run_at < LAST_MOMENT:
+        raise InvalidJob(f"run_at must lie between {FIRST_MOMENT:%Y-%m-%d} and {LAST_MOMENT:%Y-%m-%d}, not be {run_at}")
+
+
+def _duration(name: str, value: float | timedelta) -> timedelta:
+    if isinstance(value, bool) or not isinstance(value, int | float | timedelta):
+        raise InvalidJob(f"{name} must be seconds or a timedelta, not a {type(value).__name__}")
+    try:
+        duration = as_timedelta(value)
+    except ValueError as error:
+        raise InvalidJob(f"{name}: {error}") from None
+    if duration > LONGEST_WAIT:
+        raise InvalidJob(f"{name} must be at most {LONGEST_WAIT.days} days")
+    return duration
 
 
 def _tenant(tenant: Tenant, kind: str, known: Handler | None) -> str | None:

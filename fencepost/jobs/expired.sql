@@ -6,6 +6,4 @@ left join lateral (
     select j.id, j.fence, j.locked_by, j.locked_until
     from fencepost.jobs j
     where j.status = 'running' and j.locked_until <= now() and j.locked_until > %(mark)s
-    order by j.locked_until
-    limit 1000
 ) j on true

@@ -6,7 +6,7 @@ with beat as materialized (
     select * from unnest(%(ids)s::bigint[], %(fences)s::bigint[], %(names)s::text[], %(progress)s::jsonb[])
         as b (id, fence, name, progress)
 ), mine as materialized (
-    select j.id, beat.progress
+    select j.id, beat.name, beat.progress
     from beat
     join fencepost.jobs j
         on j.id = beat.id and j.fence = beat.fence and j.locked_by = beat.name and j.locked_until is not null
@@ -16,12 +16,12 @@ with beat as materialized (
     set locked_until = clock_timestamp() + %(lease)s, progress = coalesce(mine.progress, j.progress)
     from mine
     where j.id = mine.id
-    returning j.id, j.cancel_requested_at
+    returning mine.name, j.cancel_requested_at
 )
 select
     beat.name,
     case
-        when renewed.id is not null then 'renewed'
+        when renewed.name is not null then 'renewed'
         when exists (
             select from fencepost.jobs j
             where j.id = beat.id and j.fence = beat.fence and j.locked_by = beat.name and j.locked_until is not null
@@ -30,4 +30,4 @@ select
     end as answer,
     renewed.cancel_requested_at is not null as cancel_requested
 from beat
-left join renewed on renewed.id = beat.id
+left join renewed on renewed.name = beat.name

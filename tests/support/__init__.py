@@ -1,0 +1,1 @@
+"""What the tests stand on: servers, databases, real supervisors, and waiting for conditions."""

@@ -1,0 +1,439 @@
+"""Handlers for what jobs do to their process, their connection and their transaction."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import itertools
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import psycopg
+
+from fencepost import Job, Stopped, handler
+from handlers_for_tests import insert_row, mark, marked
+
+# ---- what they raise and return
+
+
+@marked("raises_system_exit")
+def raises_system_exit(job: Job, *, code: Any) -> None:
+    """Leave the way scripts do."""
+    sys.exit(code)
+
+
+@marked("raises_by_name")
+def raises_by_name(job: Job, *, name: str) -> None:
+    """Raise a builtin exception."""
+    raise __builtins__[name]  # type: ignore[index]
+
+
+@marked("raises_cancelled")
+async def raises_cancelled(job: Job) -> None:
+    """Raise what a coroutine gets when it is stopped, without having been."""
+    raise asyncio.CancelledError
+
+
+@marked("raises_a_stop_of_its_own")
+def raises_a_stop_of_its_own(job: Job) -> None:
+    """Raise what a stop raises, without having been asked to stop."""
+    raise Stopped("drain")
+
+
+@marked("recurses")
+def recurses(job: Job) -> None:
+    """Recurse, through three chained exceptions."""
+    try:
+        try:
+            _recurse()
+        except RecursionError as error:
+            raise ValueError("second") from error
+    except ValueError:
+        _recurse()
+
+
+def _recurse() -> None:
+    _recurse()
+
+
+class Untellable(Exception):
+    """An exception that can't be told, pickled or rebuilt."""
+
+    def __init__(self, one: object, _other: object) -> None:
+        super().__init__(one)
+        self.lock = threading.Lock()
+
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+    def __repr__(self) -> str:
+        return 5  # type: ignore[return-value]
+
+    def __reduce__(self) -> str:
+        while True:
+            time.sleep(1)
+
+
+@marked("raises_what_cannot_be_told")
+def raises_what_cannot_be_told(job: Job) -> None:
+    """Raise it."""
+    raise Untellable(1, 2)
+
+
+@marked("raises_much")
+def raises_much(job: Job, *, characters: int) -> None:
+    """Raise with a text of many megabytes."""
+    raise ValueError("x" * characters)
+
+
+@marked("raises_odd_text")
+def raises_odd_text(job: Job) -> None:
+    """Raise with what PostgreSQL and UTF-8 can't hold."""
+    raise ValueError("bad\0byte \udce4")
+
+
+@marked("returns_a_set")
+def returns_a_set(job: Job) -> set[int]:
+    """Return what JSON has no form for."""
+    return {1}
+
+
+@marked("returns_nul")
+def returns_nul(job: Job) -> str:
+    """Return what PostgreSQL can't hold."""
+    return "x\0y"
+
+
+@marked("returns_much")
+def returns_much(job: Job) -> str:
+    """Return more than may be kept."""
+    return "x" * 2_000_000
+
+
+@marked("returns_a_generator")
+def returns_a_generator(job: Job) -> Any:
+    """Return work that nobody has done."""
+    return (number for number in range(3))
+
+
+# ---- what they do to their transaction and connection
+
+
+@marked("commits_by_hand")
+def commits_by_hand(job: Job) -> None:
+    """Call commit."""
+    with job.transaction() as conn:
+        insert_row(conn, job)
+        conn.commit()
+
+
+@marked("commits_by_sql")
+def commits_by_sql(job: Job) -> None:
+    """Send COMMIT, and go on."""
+    with job.transaction() as conn:
+        conn.execute("commit")
+        insert_row(conn, job)
+
+
+@marked("rolls_back_by_sql")
+def rolls_back_by_sql(job: Job) -> None:
+    """Send ROLLBACK, and leave the block."""
+    with job.transaction() as conn:
+        conn.execute("rollback")
+
+
+@marked("begins_another")
+def begins_another(job: Job) -> None:
+    """Commit and begin in one message, so that a transaction is open again."""
+    with job.transaction() as conn:
+        conn.execute("commit; begin")
+        insert_row(conn, job)
+
+
+@marked("closes_its_connection")
+def closes_its_connection(job: Job) -> None:
+    """Call close, and return."""
+    with job.transaction() as conn:
+        conn.close()
+
+
+@marked("keeps_its_connection")
+def keeps_its_connection(job: Job) -> str:
+    """Keep a connection beyond its transaction, and use it in a later one."""
+    with job.transaction() as kept:
+        insert_row(kept, job)
+    with job.transaction() as conn:
+        insert_row(conn, job)
+        try:
+            kept.execute("delete from test.rows")
+        except Exception as error:  # noqa: BLE001
+            return str(error)
+    return "it works"
+
+
+@marked("leaves_a_transaction_open")
+def leaves_a_transaction_open(job: Job) -> None:
+    """Enter a transaction, and return without leaving it."""
+    conn = job.transaction().__enter__()
+    insert_row(conn, job)
+
+
+@marked("ends_its_backend")
+def ends_its_backend(job: Job) -> None:
+    """End its own session on the server."""
+    with job.transaction() as conn:
+        conn.execute("select pg_terminate_backend(pg_backend_pid())")
+
+
+@marked("swallows_its_own_commit")
+def swallows_its_own_commit(job: Job) -> None:
+    """End the transaction, and swallow being told."""
+    try:
+        with job.transaction() as conn:
+            conn.execute("commit")
+    except Exception:  # noqa: BLE001, S110
+        pass
+
+
+@marked("aborts_its_transaction")
+def aborts_its_transaction(job: Job) -> None:
+    """Swallow a statement's error, and leave the block as if nothing had been."""
+    with job.transaction() as conn:
+        try:
+            conn.execute("select 1 / 0")
+        except psycopg.Error:
+            pass
+
+
+# ---- what they leave in their process
+
+
+@marked("leaves_a_thread")
+def leaves_a_thread(job: Job) -> None:
+    """Leave a thread that is no daemon."""
+    threading.Thread(target=time.sleep, args=(600,)).start()
+
+
+@marked("leaves_an_executor")
+async def leaves_an_executor(job: Job) -> None:
+    """Leave a busy thread of the loop's executor, and a task that does not want to end."""
+    asyncio.get_running_loop().run_in_executor(None, time.sleep, 600)
+    concurrent.futures.ThreadPoolExecutor(1).submit(time.sleep, 600)
+
+
+@marked("closes_descriptors")
+def closes_descriptors(job: Job) -> None:
+    """Close all descriptors that it did not open."""
+    os.closerange(3, 65536)
+
+
+@marked("loses_stdout")
+def loses_stdout(job: Job) -> None:
+    """Take away what would be flushed at the end."""
+    os.close(1)
+    sys.stdout = None  # type: ignore[assignment]
+
+
+@marked("forks_and_both_return")
+def forks_and_both_return(job: Job) -> dict[str, bool]:
+    """Fork, and let both come back."""
+    return {"is_copy": os.fork() == 0}
+
+
+@marked("becomes_true")
+def becomes_true(job: Job) -> None:
+    """Become another program, that succeeds."""
+    os.execv("/bin/true", ["true"])
+
+
+@marked("signals_its_group")
+def signals_its_group(job: Job) -> None:
+    """Signal everyone it can."""
+    os.kill(os.getppid(), signal.SIGUSR1)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    os.kill(0, signal.SIGTERM)
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+# ---- how they hang
+
+
+@marked("hangs_in_every_way")
+def hangs_in_every_way(job: Job) -> None:
+    """Hang on the server and in C, with programs in the group, out of it, and adopted by someone else."""
+    mark(job, f"program {subprocess.Popen(['sleep', '600']).pid}")
+    mark(job, f"program {subprocess.Popen(['sleep', '600'], start_new_session=True).pid}")
+    mark(job, f"program {_daemon()}")
+    threading.Thread(target=_sleep_on_the_server, args=(job,), daemon=True).start()
+    time.sleep(0.3)
+    mark(job, "all started")
+    sum(itertools.repeat(1, 10**12))
+
+
+def _daemon() -> int:
+    """Start a program that no one here is the parent of any more."""
+    shell = subprocess.run(
+        ["sh", "-c", "setsid sleep 600 >/dev/null 2>&1 & echo $!"], stdout=subprocess.PIPE, check=True, text=True
+    )
+    return int(shell.stdout)
+
+
+def _sleep_on_the_server(job: Job) -> None:
+    with job.transaction() as conn:
+        conn.execute("select pg_sleep(120)")
+
+
+@marked("blocks_signals")
+def blocks_signals(job: Job) -> None:
+    """Block in C with every signal blocked."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    select.select([], [], [])
+
+
+@marked("spins_in_python")
+def spins_in_python(job: Job) -> None:
+    """Take the signals for itself, and never stop."""
+    for signum in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM, signal.SIGALRM):
+        signal.signal(signum, signal.SIG_IGN)
+    while True:
+        pass
+
+
+@marked("sleeps_async")
+async def sleeps_async(job: Job, *, seconds: float) -> None:
+    """Sleep in a coroutine."""
+    await asyncio.sleep(seconds)
+
+
+@marked("returns_when_stopped")
+def returns_when_stopped(job: Job) -> dict[str, str]:
+    """Clean up, and return."""
+    try:
+        time.sleep(60)
+    except Stopped as stopped:
+        return {"reason": stopped.reason}
+    return {}
+
+
+@marked("holds_the_interpreter")
+def holds_the_interpreter(job: Job, *, seconds: float) -> None:
+    """Hold the interpreter's lock in C, in pieces of which each is long."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        sum(itertools.repeat(1, 10**8))
+
+
+@marked("slow_until_fence")
+def slow_until_fence(job: Job, *, fence: int) -> None:
+    """Write a row, then sleep in one transaction, in all runs before the given one."""
+    with job.transaction() as conn:
+        insert_row(conn, job)
+        row = conn.execute("select current_setting('fencepost_job.run')").fetchone()
+        assert row is not None
+        assert re.fullmatch(r"w\w+:\d+", row[0])
+        with psycopg.connect(os.environ["DATABASE_URL"]) as own:
+            runs = own.execute("select count(*) from test.marks where job = %s and note = 'start'", [job.id]).fetchone()
+        if runs is not None and runs[0] < fence:
+            time.sleep(30)
+
+
+@marked("hangs_with_a_daemon")
+def hangs_with_a_daemon(job: Job) -> None:
+    """Leave a daemon that is nobody's child any more, and hang."""
+    _daemon()
+    sum(itertools.repeat(1, 10**12))
+
+
+# ---- what they do while the database is away
+
+
+@marked("sleeps_without_database")
+def sleeps_without_database(job: Job, *, seconds: float) -> None:
+    """Sleep, with nothing to do with the database after the start mark."""
+    time.sleep(seconds)
+
+
+@marked("ticks_in_a_file")
+def ticks_in_a_file(job: Job, *, path: str) -> None:
+    """Write the time down, ten times a second and for ever."""
+    while True:
+        with open(path, "a", encoding="ascii") as file:
+            file.write(f"{time.time()}\n")
+        time.sleep(0.1)
+
+
+@marked("fails_when_told")
+def fails_when_told(job: Job, *, path: str) -> None:
+    """Raise once the file is there."""
+    while not os.path.exists(path):
+        time.sleep(0.02)
+    raise ValueError("reason-123")
+
+
+# ---- tenants
+
+
+@handler("writes_quickly", transaction=True)
+def writes_quickly(job: Job) -> None:
+    """Write a business row, without a mark: for jobs by the thousand."""
+    insert_row(job.conn, job)
+
+
+@marked("counts_invoices")
+def counts_invoices(job: Job, *, way: str) -> dict[str, Any]:
+    """Count the tenant's invoices, and misbehave in the given way."""
+    before = _left_in_the_session(job)
+    with job.transaction() as conn:
+        row = conn.execute("select count(*), current_setting('app.tenant') from test.invoices").fetchone()
+        assert row is not None
+        assert row[1] == job.tenant
+    if way == "raises":
+        raise ValueError("on purpose")
+    if way == "dies":
+        os._exit(1)
+    if way == "sets_for_session":
+        with job.transaction() as conn:
+            conn.execute("select set_config('app.tenant', '1', false)")
+    if way == "sets_role_and_temp":
+        with job.transaction() as conn:
+            conn.execute("create temporary table invoices (tenant_id int); set search_path = pg_temp; select pg_advisory_lock(1)")
+    return {"before": before, "count": row[0]}
+
+
+def _left_in_the_session(job: Job) -> list[str]:
+    """Return what earlier jobs have left in the session that this one will get: looked at underneath, before any use."""
+    conn = job._transactions._session._job  # type: ignore[attr-defined]  # noqa: SLF001
+    if conn is None:
+        return []
+    found = conn.execute(
+        """
+        select 'tenant ' || current_setting('app.tenant', true) where current_setting('app.tenant', true) <> ''
+        union all select 'search_path' where current_setting('search_path') = 'pg_temp'
+        union all select 'temporary ' || relname from pg_class where relnamespace = pg_my_temp_schema()
+        union all select 'lock' from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()
+        """
+    )
+    return [row[0] for row in found]
+
+
+@handler("tells_its_backend")
+def tells_its_backend(job: Job) -> int:
+    """Return the pid of its session's backend, asked often enough for psycopg to prepare the question."""
+    with job.transaction() as conn:
+        for _ in range(10):
+            row = conn.execute("select pg_backend_pid()").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+@marked("tenantless", tenantless=True)
+def tenantless(job: Job) -> dict[str, Any]:
+    """Run without a tenant."""
+    return {"tenant": job.tenant}

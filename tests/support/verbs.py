@@ -1,0 +1,128 @@
+"""The table's verbs as a worker and a supervisor send them, with everything filled in that a test does not speak of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any
+
+from psycopg import Connection
+from psycopg.rows import namedtuple_row
+
+from fencepost.job import Ended, Outcome
+from fencepost.jobs.claim import Claim, Lane, claim, lanes
+from fencepost.jobs.finish import finish
+from fencepost.jobs.sql import in_schema, statement
+
+START = datetime.min.replace(tzinfo=UTC)
+LEASE = timedelta(seconds=60)
+KINDS = {"ok": 3}
+
+_names = count(1)
+
+
+def new_name() -> str:
+    """Return the name of a claim that nobody had."""
+    return f"tester:{next(_names)}"
+
+
+def lane(queue: str = "default", priority: int = 0, after_run_at: datetime = START, after_id: int = 0) -> Lane:
+    """Return a lane, searched from its start unless told otherwise."""
+    return Lane(queue, priority, after_run_at, after_id)
+
+
+class Verbs:
+    """The verbs on one connection."""
+
+    def __init__(self, conn: Connection[Any], schema: str = "fencepost") -> None:
+        self.conn = conn
+        self.schema = schema
+
+    def claim(
+        self,
+        lanes: Sequence[Lane] | None = None,
+        *,
+        kinds: dict[str, int] | None = None,
+        name: str | None = None,
+        lease: timedelta = LEASE,
+    ) -> Claim | None:
+        """Claim a job, from the start of the default lane unless told otherwise."""
+        return claim(
+            self.conn,
+            self.schema,
+            name=name or new_name(),
+            lanes=[lane()] if lanes is None else lanes,
+            max_attempts=KINDS if kinds is None else kinds,
+            lease=lease,
+        )
+
+    def must_claim(self, **arguments: Any) -> Claim:
+        """Claim a job that must be there."""
+        claimed = self.claim(**arguments)
+        assert claimed is not None, "there was no job to claim"
+        return claimed
+
+    def lanes(self, *queues: str) -> list[tuple[str, int]]:
+        """Return the lanes of the queues, of `default` if none is named."""
+        return lanes(self.conn, self.schema, queues or ("default",))
+
+    def finish(self, claimed: Claim, ended: Ended | str = Ended.done, **outcome: Any) -> bool:
+        """Finish a run; `outcome` is what else an Outcome has, and `fence` or `name` to be wrong about."""
+        fence = outcome.pop("fence", claimed.fence)
+        name = outcome.pop("name", claimed.name)
+        return finish(self.conn, self.schema, claimed.id, fence, name, Outcome(Ended(ended), **outcome))
+
+    def hold(self, claimed: Claim, **wrong: Any) -> None:
+        """Demand that a run still holds its job, as at the end of a job's transaction."""
+        arguments = {"id": claimed.id, "fence": claimed.fence, "name": claimed.name, **wrong}
+        self.conn.execute(in_schema("select fencepost.hold(%(id)s, %(fence)s, %(name)s)", self.schema), arguments)
+
+    def heartbeat(self, *claims: Claim, lease: timedelta = LEASE, progress: str | None = None) -> dict[str, str]:
+        """Beat for the claims, and return the answer for each by the claim's name."""
+        return {row.name: row.answer for row in self.heartbeat_rows(*claims, lease=lease, progress=progress)}
+
+    def heartbeat_rows(self, *claims: Claim, lease: timedelta = LEASE, progress: str | None = None) -> list[Any]:
+        """Beat for the claims, and return the rows of the answer."""
+        return self._rows(
+            "heartbeat",
+            {
+                "ids": [one.id for one in claims],
+                "fences": [one.fence for one in claims],
+                "names": [one.name for one in claims],
+                "progress": [progress for _ in claims],
+                "lease": lease,
+            },
+        )
+
+    def expired(self, mark: datetime = START) -> tuple[datetime, list[Any]]:
+        """Return the next mark, and the leases that have run out behind `mark`."""
+        rows = self._rows("expired", {"mark": mark})
+        return rows[0].looked_at, [row for row in rows if row.id is not None]
+
+    def sweep(self, expired: Sequence[Any]) -> list[Any]:
+        """Sweep what was seen expired, and return what was booked."""
+        return self._rows(
+            "sweep",
+            {
+                "ids": [row.id for row in expired],
+                "fences": [row.fence for row in expired],
+                "names": [row.name for row in expired],
+                "expired_at": [row.locked_until for row in expired],
+                "error": '{"message": "its lease ran out"}',
+                "summary": "its lease ran out",
+            },
+        )
+
+    def waiting(self, *queues: str, kinds: Sequence[str] = ("ok",), idle: int = 2) -> Any:
+        """Return how many due jobs wait, counted up to `idle`, and when the next is due."""
+        return self._rows("waiting", {"queues": list(queues or ("default",)), "kinds": list(kinds), "idle": idle})[0]
+
+    def end_sessions(self, application: str) -> int:
+        """End the other sessions of that name, and return how many there were."""
+        return int(self._rows("end_sessions", {"application": application})[0].still_there)
+
+    def _rows(self, verb: str, arguments: dict[str, Any]) -> list[Any]:
+        with self.conn.cursor(row_factory=namedtuple_row) as cursor:
+            cursor.execute(statement(verb, self.schema), arguments)
+            return cursor.fetchall()

@@ -1,0 +1,292 @@
+"""What refuses a start: each refusal names its cause, and its cure cures it."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Iterator
+
+import psycopg
+import pytest
+from psycopg import AsyncConnection, sql
+
+from fencepost import checks
+from fencepost import settings as settings_module
+from fencepost.checks import Refusal
+from fencepost.settings import Settings
+from support.databases import Database
+from support.servers import Server
+
+SettingsOf = Callable[..., Settings]
+
+GRANTS = [
+    ("usage", "schema", "fencepost"),
+    ("select", "table", "fencepost.jobs"),
+    ("update", "table", "fencepost.jobs"),
+    ("select", "table", "fencepost.job_runs"),
+    ("select", "table", "fencepost.schema_version"),
+    ("select", "table", "fencepost.supervisors"),
+    ("insert", "table", "fencepost.supervisors"),
+    ("update", "table", "fencepost.supervisors"),
+    ("delete", "table", "fencepost.supervisors"),
+    ("execute", "function", "fencepost.enqueue"),
+    ("execute", "function", "fencepost.hold"),
+    ("execute", "function", "fencepost.finish"),
+]
+
+
+@pytest.fixture
+def other_role(server: Server) -> Iterator[str]:
+    """A plain role beside the worker's. Named first by tests: what it owns is dropped before it is."""
+    name = f"Role-{uuid.uuid4().hex[:8]}"
+    with psycopg.connect(server.url(), autocommit=True) as conn:
+        conn.execute(sql.SQL("create role {}").format(sql.Identifier(name)))
+        yield name
+        conn.execute(sql.SQL("drop role {}").format(sql.Identifier(name)))
+
+
+@pytest.fixture
+def settings_of(monkeypatch: pytest.MonkeyPatch) -> SettingsOf:
+    """Read settings: keywords are FENCEPOST_… variables."""
+
+    def read(**values: str) -> Settings:
+        for name, value in values.items():
+            monkeypatch.setenv(f"FENCEPOST_{name.upper()}", value)
+        return settings_module.read()
+
+    return read
+
+
+def refusals(url: str, settings: Settings) -> list[Refusal]:
+    async def look() -> list[Refusal]:
+        async with await AsyncConnection.connect(url, autocommit=True) as conn:
+            return await checks.refusals(conn, settings)
+
+    return asyncio.run(look())
+
+
+def warnings(url: str, settings: Settings) -> list[str]:
+    async def look() -> list[str]:
+        async with await AsyncConnection.connect(url, autocommit=True) as conn:
+            return await checks.warnings(conn, settings)
+
+    return asyncio.run(look())
+
+
+def only(found: list[Refusal]) -> Refusal:
+    assert len(found) == 1, found
+    assert all("\n" not in line and line for one in found for line in (one.what, one.cure))
+    return found[0]
+
+
+def protect_a_table(database: Database, *, owner: str | None = None, force: bool = True) -> None:
+    database.execute("create table public.invoices (tenant text)")
+    database.execute("alter table public.invoices enable row level security")
+    if force:
+        database.execute("alter table public.invoices force row level security")
+    if owner:
+        database.execute(f'alter table public.invoices owner to "{owner}"')
+
+
+# ---- rights
+
+
+def test_the_documented_grants_are_enough(database: Database, settings_of: SettingsOf) -> None:
+    """C117: nothing is refused, and nothing warned of."""
+    assert refusals(database.worker_url, settings_of()) == []
+    assert warnings(database.worker_url, settings_of()) == []
+
+
+@pytest.mark.parametrize(("privilege", "kind", "name"), GRANTS, ids=str)
+def test_each_right_that_is_missing_is_named_with_a_grant_that_cures_it(
+    fresh_database: Database, settings_of: SettingsOf, privilege: str, kind: str, name: str
+) -> None:
+    """C117: the object, SQLSTATE 42501, and a cure that can be pasted."""
+    fresh_database.execute(f"revoke {privilege} on {kind} {name} from {fresh_database.worker}")
+    refusal = only(refusals(fresh_database.worker_url, settings_of()))
+    assert "42501" in refusal.what
+    assert f"{privilege} on {kind} {name}" in refusal.what
+    fresh_database.execute(refusal.cure)
+    assert refusals(fresh_database.worker_url, settings_of()) == []
+
+
+def test_a_login_without_any_right_is_told_all_of_them_at_once(
+    empty_database: Database, settings_of: SettingsOf
+) -> None:
+    """C117: one look names them all, and warnings do not fail on them."""
+    empty_database.migrate()
+    found = refusals(empty_database.worker_url, settings_of())
+    assert len(found) == 8
+    assert warnings(empty_database.worker_url, settings_of()) == []
+    for refusal in found:
+        empty_database.execute(refusal.cure)
+    assert refusals(empty_database.worker_url, settings_of()) == []
+
+
+def test_a_role_of_jobs_is_looked_at_too(other_role: str, fresh_database: Database, settings_of: SettingsOf) -> None:
+    """C117: the login may take on FENCEPOST_JOB_ROLE, and that may hold and finish."""
+    settings = settings_of(job_role=other_role)
+    found = refusals(fresh_database.worker_url, settings)
+    assert len(found) == 4
+    assert any(f"may not take on the role {other_role}" in refusal.what for refusal in found)
+    for refusal in found:
+        fresh_database.execute(refusal.cure)
+    assert refusals(fresh_database.worker_url, settings) == []
+
+
+def test_a_role_of_jobs_that_does_not_exist_is_refused(database: Database, settings_of: SettingsOf) -> None:
+    """A misspelt FENCEPOST_JOB_ROLE would fail every job at its first transaction."""
+    assert "no such role" in only(refusals(database.worker_url, settings_of(job_role="nobody-knows"))).what
+
+
+def test_a_schema_of_another_name_and_an_empty_search_path_are_fine(
+    empty_database: Database, settings_of: SettingsOf
+) -> None:
+    """C118: each statement names everything with its schema."""
+    empty_database.migrate("Jobs-1")
+    empty_database.execute(f"alter role {empty_database.worker} set search_path = ''")
+    settings = settings_of(schema="Jobs-1")
+    found = refusals(empty_database.worker_url, settings)
+    assert any('on schema "Jobs-1"' in refusal.what for refusal in found)
+    empty_database.grant("Jobs-1")
+    assert refusals(empty_database.worker_url, settings) == []
+    assert warnings(empty_database.worker_url, settings) == []
+
+
+# ---- versions
+
+
+def test_a_schema_that_is_not_there_is_no_refusal_but_said(empty_database: Database, settings_of: SettingsOf) -> None:
+    """C52: a supervisor waits for it."""
+    with pytest.raises(checks.SchemaMissing, match="schema missing: run `fencepost migrate`"):
+        refusals(empty_database.worker_url, settings_of())
+
+
+def test_a_schema_that_is_older_is_refused_with_both_versions(
+    fresh_database: Database, settings_of: SettingsOf
+) -> None:
+    """C120: new code on an old schema would burn its jobs."""
+    fresh_database.execute("update fencepost.schema_version set version = version - 1")
+    refusal = only(refusals(fresh_database.worker_url, settings_of()))
+    latest = checks.migrate.latest()
+    assert f"version {latest - 1}" in refusal.what
+    assert f"version {latest}" in refusal.what
+    assert "fencepost migrate" in refusal.cure
+
+
+def test_a_schema_that_is_newer_is_only_warned_of(fresh_database: Database, settings_of: SettingsOf) -> None:
+    """C120: in a rolling deploy old workers meet a newer schema."""
+    fresh_database.execute("update fencepost.schema_version set version = version + 1")
+    assert refusals(fresh_database.worker_url, settings_of()) == []
+    assert [line for line in warnings(fresh_database.worker_url, settings_of()) if "newer" in line]
+
+
+def test_a_server_that_is_too_old_is_refused(
+    database: Database, settings_of: SettingsOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything else is asked that it may not know."""
+    monkeypatch.setattr(checks, "OLDEST_SERVER", 990000)
+    assert "the server is PostgreSQL" in only(refusals(database.worker_url, settings_of())).what
+
+
+# ---- row-level security on the queue
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        None,
+        "create policy tenant on fencepost.jobs using (tenant_id = current_setting('app.tenant', true))",
+        "create policy reads on fencepost.jobs for select using (true)",
+        "create policy others on fencepost.jobs to pg_monitor using (true) with check (true)",
+    ],
+    ids=["no policy", "a tenant's", "only reads", "someone else's"],
+)
+def test_a_queue_that_hides_jobs_is_refused(
+    fresh_database: Database, settings_of: SettingsOf, policy: str | None
+) -> None:
+    """C68: the worker would idle, and everything would look healthy."""
+    fresh_database.execute("alter table fencepost.jobs enable row level security, force row level security")
+    if policy:
+        fresh_database.execute(policy)
+    refusal = only(refusals(fresh_database.worker_url, settings_of()))
+    assert "row-level security on fencepost.jobs hides jobs" in refusal.what
+    fresh_database.execute(refusal.cure)
+    assert refusals(fresh_database.worker_url, settings_of()) == []
+    fresh_database.execute("create policy narrow on fencepost.jobs as restrictive using (priority = 0)")
+    only(refusals(fresh_database.worker_url, settings_of()))
+
+
+def test_a_queue_that_hides_jobs_from_its_own_functions_is_refused(
+    other_role: str, fresh_database: Database, settings_of: SettingsOf
+) -> None:
+    """C68: enqueue, hold and finish act as their owner, whom forced security applies to as well."""
+    for name in ("enqueue", "hold", "finish"):
+        fresh_database.execute(f'alter function fencepost.{name} owner to "{other_role}"')
+    fresh_database.execute("alter table fencepost.job_runs enable row level security")
+    fresh_database.execute(
+        f"create policy worker on fencepost.job_runs to {fresh_database.worker} using (true) with check (true)"
+    )
+    refusal = only(refusals(fresh_database.worker_url, settings_of()))
+    assert other_role in refusal.what
+    fresh_database.execute(refusal.cure)
+    assert refusals(fresh_database.worker_url, settings_of()) == []
+
+
+# ---- a login that policies do not apply to
+
+
+def test_a_superuser_is_fine_where_there_is_nothing_to_bypass(database: Database, settings_of: SettingsOf) -> None:
+    """C66: a database without row-level security has nothing to lose."""
+    assert refusals(database.url, settings_of()) == []
+
+
+def test_a_superuser_is_refused_where_tables_have_policies(fresh_database: Database, settings_of: SettingsOf) -> None:
+    """C66: every policy would be void, and nobody be told."""
+    protect_a_table(fresh_database)
+    assert refusals(fresh_database.worker_url, settings_of()) == []
+    refusal = only(refusals(fresh_database.url, settings_of()))
+    assert "superuser" in refusal.what
+    assert "public.invoices" in refusal.what
+    settings = settings_of(allow_bypassrls="yes")
+    assert refusals(fresh_database.url, settings) == []
+    assert ["superuser" in line for line in warnings(fresh_database.url, settings)] == [True]
+
+
+def test_a_role_with_bypassrls_is_refused_where_tables_have_policies(
+    fresh_database: Database, settings_of: SettingsOf
+) -> None:
+    """C66: as for a superuser; also if it is only the login, behind another role."""
+    protect_a_table(fresh_database)
+    fresh_database.execute(f"alter role {fresh_database.worker} bypassrls")
+    assert "has BYPASSRLS" in only(refusals(fresh_database.worker_url, settings_of())).what
+
+
+def test_an_owner_whose_tables_do_not_force_their_policies_is_warned_of(
+    fresh_database: Database, settings_of: SettingsOf
+) -> None:
+    """C66: policies do not apply to a table's owner, unless they are forced."""
+    protect_a_table(fresh_database, owner=fresh_database.worker, force=False)
+    assert refusals(fresh_database.worker_url, settings_of()) == []
+    (line,) = warnings(fresh_database.worker_url, settings_of())
+    assert "owns public.invoices" in line
+    fresh_database.execute("alter table public.invoices force row level security")
+    assert warnings(fresh_database.worker_url, settings_of()) == []
+
+
+# ---- others at work
+
+
+def test_another_supervisor_with_another_lease_is_warned_of(database: Database, settings_of: SettingsOf) -> None:
+    """Protocol, rule 14: supervisors of one database share LEASE and HEARTBEAT."""
+    add = """
+        insert into fencepost.supervisors
+            (name, host, pid, version, queues, lease, heartbeat, listening, state, seen_at)
+        values (%s, 'there', 1, '0', '{default}', %s, '15 s', true, 'running', now() - %s::interval)
+    """
+    database.execute(add, ["same", "60 s", "1 s"])
+    database.execute(add, ["gone", "10 s", "1 day"])
+    assert warnings(database.worker_url, settings_of()) == []
+    database.execute(add, ["other", "30 s", "1 s"])
+    (line,) = warnings(database.worker_url, settings_of())
+    assert "supervisor other on there has FENCEPOST_LEASE=30" in line

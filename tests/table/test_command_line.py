@@ -1,0 +1,731 @@
+"""The command line on a real server, as a shell sees it.
+
+Starting Python takes most of a command's time, so only one of each kind is a process of its own (`shell`); its variants
+run the same `main` in this one (`here`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from fencepost.cli import main
+from fencepost.jobs import migrate, report
+from support.databases import Database
+from support.jobs import Jobs
+
+HANDLERS = """
+import sys
+from fencepost import handler
+
+print("importing")
+
+@handler("report")
+def report(job): ...
+
+@handler("cleanup", tenantless=True)
+def cleanup(job): ...
+"""
+
+AWAY = "postgresql://127.0.0.1:1/nothing"
+
+ADD_SUPERVISOR = """
+    insert into fencepost.supervisors
+        (name, host, pid, version, kinds, queues, lease, heartbeat, listening, state, slots, seen_at)
+    values (%(name)s, 'host', 7, '1.2.3', %(kinds)s, %(queues)s, '60 s', '15 s', %(listening)s, 'running', %(slots)s,
+            clock_timestamp() - %(silent_for)s::interval)
+"""
+
+
+class Shell:
+    """Runs `fencepost` on a database. Keyword settings are FENCEPOST_… variables."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self.folder = folder
+        self.url = url
+
+    def environment(self, **settings: str) -> dict[str, str]:
+        given = {f"FENCEPOST_{name.upper()}": value for name, value in settings.items() if name.islower()}
+        plain = {name: value for name, value in settings.items() if not name.islower()}
+        return {**os.environ, "DATABASE_URL": self.url, **given, **plain}
+
+    def __call__(self, *arguments: str, stdin: bytes = b"", **settings: str) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "fencepost", *arguments],
+            cwd=self.folder,
+            env=self.environment(**settings),
+            input=stdin,
+            capture_output=True,
+            timeout=30,
+            check=False,
+        )
+        return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    def must(self, *arguments: str, **options: Any) -> str:
+        """Run what has to work, and return its answer."""
+        done = self(*arguments, **options)
+        assert (done.returncode, done.stderr) == (0, ""), done
+        return done.stdout
+
+    def json(self, *arguments: str, **options: Any) -> Any:
+        """Run what has to work, and return the document it answers with."""
+        return json.loads(self.must(*arguments, "--json", **options))
+
+
+class Here(Shell):
+    """Runs the same commands in this process; only what needs neither stdin nor processes."""
+
+    def __init__(
+        self, folder: Path, url: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        super().__init__(folder, url)
+        self._monkeypatch = monkeypatch
+        self._capfd = capfd
+
+    def __call__(self, *arguments: str, stdin: bytes = b"", **settings: str) -> subprocess.CompletedProcess[str]:
+        assert not stdin
+        with self._monkeypatch.context() as patch:
+            for name, value in self.environment(**settings).items():
+                patch.setenv(name, value)
+            patch.setattr(sys, "argv", ["fencepost", *arguments])
+            self._capfd.readouterr()
+            with pytest.raises(SystemExit) as left:
+                main()
+        said = self._capfd.readouterr()
+        return subprocess.CompletedProcess(arguments, int(left.value.code or 0), said.out, said.err)
+
+    def on(self, url: str) -> Here:
+        """Return the same for another database."""
+        return Here(self.folder, url, self._monkeypatch, self._capfd)
+
+
+@pytest.fixture
+def shell(database: Database, tmp_path: Path) -> Shell:
+    """The command line of a worker's role on the migrated database."""
+    return Shell(tmp_path, database.worker_url)
+
+
+@pytest.fixture
+def here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], database: Database
+) -> Here:
+    """The same in this process."""
+    return Here(tmp_path, database.worker_url, monkeypatch, capfd)
+
+
+@pytest.fixture
+def handlers(tmp_path: Path) -> str:
+    """A module of handlers in the working directory."""
+    (tmp_path / "my_handlers.py").write_text(HANDLERS, encoding="utf-8")
+    return "my_handlers"
+
+
+def refused(done: subprocess.CompletedProcess[str], code: int) -> str:
+    """Return the one line of a command that refused."""
+    assert done.returncode == code, done
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert done.stderr.startswith("fencepost: ")
+    return done.stderr
+
+
+def rows(database: Database) -> int:
+    count: int = database.value("select count(*) from fencepost.jobs")
+    return count
+
+
+def quickest(read: Callable[[], object]) -> float:
+    """Return the seconds of the quickest of five: what it costs, and not what else the machine did."""
+    taken = []
+    for _ in range(5):
+        began = time.monotonic()
+        read()
+        taken.append(time.monotonic() - began)
+    return min(taken)
+
+
+def add_at_rest(database: Database, status: str, count: int = 1, *, first_id: int = 1, **columns: Any) -> None:
+    """Insert jobs that have ended, by generate_series."""
+    names = "".join(f", {name}" for name in columns)
+    values = "".join(f", %({name})s" for name in columns)
+    database.execute(
+        f"""
+        insert into fencepost.jobs
+            (id, kind, tenant_id, status, attempts, max_attempts, fence, started_at, finished_at{names})
+        overriding system value
+        select g, 'ok', '1', %(status)s, 1, 1, 1, now(), now(){values}
+        from generate_series(%(first)s::bigint, %(first)s + %(count)s - 1) g
+        """,
+        {"status": status, "first": first_id, "count": count, **columns},
+    )
+
+
+# ---- from nothing
+
+
+def test_every_verb_works_in_a_schema_of_another_name_with_an_empty_search_path(
+    empty_database: Database, tmp_path: Path, handlers: str
+) -> None:
+    """C118: and nothing of ours lands in public."""
+    empty_database.execute(f"alter role {empty_database.worker} set search_path = ''")
+    owner, worker = Shell(tmp_path, empty_database.url), Shell(tmp_path, empty_database.worker_url)
+    settings = {"schema": "Jobs-1"}
+    version = migrate.latest()
+    empty_database.execute('create schema "Jobs-1"')
+    assert "version" in owner.must("migrate", **settings)
+    assert owner.json("migrate", **settings) == {"schema": "Jobs-1", "version": version, "applied": []}
+    empty_database.grant("Jobs-1")
+    job = worker.must("enqueue", "report", '{"month": "2026-10"}', "--tenant", "2", **settings).strip()
+    assert worker.json("list", **settings)["jobs"][0]["id"] == int(job)
+    assert worker.json("show", job, **settings)["payload"] == {"month": "2026-10"}
+    assert worker.json("status", **settings)["jobs"]["queued"] == 1
+    assert worker("check", handlers=handlers, **settings).returncode == 0
+    assert empty_database.value("select count(*) from pg_class where relnamespace = 'public'::regnamespace") == 0
+
+
+def test_five_that_migrate_an_empty_database_at_once_all_end_well(empty_database: Database, tmp_path: Path) -> None:
+    """C114: one works, the others find it done."""
+    shell = Shell(tmp_path, empty_database.url)
+    with ThreadPoolExecutor(5) as pool:
+        done = list(pool.map(lambda _: shell("migrate"), range(5)))
+    assert [(one.returncode, one.stderr) for one in done] == [(0, "")] * 5
+    assert empty_database.value("select count(*) from fencepost.schema_version") == 1
+
+
+def test_a_missing_schema_is_told_apart_from_a_missing_database(here: Here, empty_database: Database) -> None:
+    """C52: each command says which of the two it is, in one line."""
+    commands = (["list"], ["show", "1"], ["status"], ["enqueue", "report", "--tenant", "1"])
+    empty, away = here.on(empty_database.url), here.on(AWAY)
+    for command in commands:
+        assert "run `fencepost migrate`" in refused(empty(*command), 78)
+    for command in (*commands, ["migrate"]):
+        assert "can't reach the database" in refused(away(*command), 1)
+
+
+def test_a_schema_that_is_ahead_is_not_migrated(fresh_database: Database, tmp_path: Path) -> None:
+    """C120: who is ahead is said."""
+    fresh_database.execute("update fencepost.schema_version set version = 999")
+    assert "version 999" in refused(Shell(tmp_path, fresh_database.url)("migrate"), 78)
+
+
+def test_a_role_that_may_not_migrate_is_told_who_may(empty_database: Database, tmp_path: Path) -> None:
+    """C117: SQLSTATE 42501, and as whom to try again."""
+    line = refused(Shell(tmp_path, empty_database.worker_url)("migrate"), 78)
+    assert "42501" in line
+    assert "migrate as the owner" in line
+
+
+def test_a_right_that_is_missing_is_named(fresh_database: Database, tmp_path: Path) -> None:
+    """C117: the object and SQLSTATE 42501."""
+    fresh_database.execute(f"revoke execute on function fencepost.enqueue from {fresh_database.worker}")
+    shell = Shell(tmp_path, fresh_database.worker_url)
+    line = refused(shell("enqueue", "report", "--tenant", "1"), 78)
+    assert "enqueue" in line
+    assert "42501" in line
+
+
+# ---- enqueue
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        "5",
+        "null",
+        "[1]",
+        '"s"',
+        "",
+        "{",
+        '{"a": 1} {"b": 2}',
+        '{"twice": 1, "twice": 2}',
+        '{"a": {"twice": 1, "twice": 2}}',
+        '{"a": NaN}',
+        '{"a": -Infinity}',
+        '{"a": 1e400}',
+        '{"a": 1e-400}',
+        '{"a": 0.1000000000000000055}',
+        '{"a": 12345678901234567890.5}',
+        '{"a": ' + "1" * 5000 + "}",
+        '{"x\\u0000": 1}',
+        '{"x": "\\u0000"}',
+        '{"x": "\\ud800"}',
+        '{"a": ' * 20_000 + "1" + "}" * 20_000,
+    ],
+    ids=lambda payload: payload[:30],
+)
+def test_a_payload_that_would_arrive_as_something_else_is_refused(payload: str, here: Here, database: Database) -> None:
+    """C73, C81: each in one line, with exit code 2, and nothing enqueued."""
+    line = refused(here("enqueue", "report", payload, "--tenant", "1"), 2)
+    assert len(line) < 300
+    assert rows(database) == 0
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b'{"a": "\xff"}', b" " * (8 * 1024 * 1024 + 1)], ids=["empty", "bytes", "endless"]
+)
+def test_a_payload_from_stdin_that_is_none_is_refused(shell: Shell, database: Database, sent: bytes) -> None:
+    """C81: and stdin is not read without end."""
+    refused(shell("enqueue", "report", "-", "--tenant", "1", stdin=sent), 2)
+    assert rows(database) == 0
+
+
+def test_a_payload_arrives_equal(shell: Shell) -> None:
+    """C81: large integers, floats, any text, from an argument and from stdin."""
+    payload = {
+        "big": 2**70,
+        "float": 0.1,
+        "small": 1e-300,
+        "text": 'é 😀 " \\ \u009b',
+        "none": None,
+        "deep": [{"a": []}],
+    }
+    first = shell.json("enqueue", "report", json.dumps(payload), "--tenant", "1")["id"]
+    second = shell.must("enqueue", "report", "-", "--tenant", "1", stdin=json.dumps(payload).encode())
+    for job in (str(first), second.strip()):
+        assert shell.json("show", job)["payload"] == payload
+
+
+def test_a_payload_at_the_limit_passes_and_one_byte_more_does_not(shell: Shell, database: Database) -> None:
+    """C79: the size and the limit are named."""
+    at_limit = json.dumps({"text": "é" * ((1024 * 1024 - len('{"text": ""}')) // 2)}, ensure_ascii=False)
+    assert len(at_limit.encode()) == 1024 * 1024
+    shell.must("enqueue", "report", "-", "--tenant", "1", stdin=at_limit.encode())
+    line = refused(shell("enqueue", "report", "-", "--tenant", "1", stdin=at_limit.replace("é", "éx", 1).encode()), 2)
+    assert "1048577" in line
+    assert "1048576" in line
+    assert rows(database) == 1
+
+
+def test_a_job_without_tenant_is_refused_unless_its_handler_is_tenantless(
+    shell: Shell, here: Here, database: Database, handlers: str
+) -> None:
+    """C64: missing, empty and blank; with and without the handlers known."""
+    for options in ([], ["--tenant", ""], ["--tenant", "  "]):
+        assert "tenant" in refused(here("enqueue", "cleanup", *options), 2)
+    for kind in ("report", "unknown"):
+        done = shell("enqueue", kind, handlers=handlers)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert f"a job of kind '{kind}' needs a tenant" in done.stderr
+    assert rows(database) == 0
+    done = shell("enqueue", "cleanup", handlers=handlers)
+    assert done.returncode == 0
+    assert done.stdout.strip().isdigit(), "what the module prints is not an answer"
+    shell.must("enqueue", "report", tenant_setting="")
+    assert database.execute("select tenant_id from fencepost.jobs") == [(None,), (None,)]
+
+
+def test_handlers_that_do_not_import_do_not_keep_a_job_with_a_tenant_from_being_enqueued(
+    shell: Shell, database: Database
+) -> None:
+    """Whoever enqueues need not have what handlers need; without a tenant it has to be known."""
+    (shell.folder / "broken.py").write_text("import sys; sys.exit('no')", encoding="utf-8")
+    line = refused(shell("enqueue", "cleanup", handlers="broken"), 1)
+    assert "broken" in line
+    assert "SystemExit: no" in line
+    shell.must("enqueue", "cleanup", "--tenant", "1", handlers="broken")
+    assert rows(database) == 1
+
+
+def test_a_time_without_offset_is_refused(here: Here, database: Database) -> None:
+    """C84: it would be another moment on every machine."""
+    for text in ("2026-10-01T08:00:00", "2026-10-01", "tomorrow"):
+        refused(here("enqueue", "report", "--tenant", "1", "--run-at", text), 2)
+    assert rows(database) == 0
+
+
+def test_a_time_with_offset_is_the_same_moment_for_every_zone(here: Here, fresh_database: Database) -> None:
+    """C84: whatever the role's and the process's zones are."""
+    shell = here.on(fresh_database.worker_url)
+    moment = datetime.fromisoformat("2026-10-01T08:00:00+02:00")
+    for zone in ("Asia/Tokyo", "UTC", "America/St_Johns"):
+        fresh_database.execute(f"alter role {fresh_database.worker} set timezone = '{zone}'")
+        job = shell.must("enqueue", "report", "--tenant", "1", "--run-at", moment.isoformat(), TZ="America/New_York")
+        shown = shell.json("show", job.strip())["run_at"]
+        assert datetime.fromisoformat(shown) == moment
+        assert shown.endswith("+00:00")
+
+
+def test_what_is_asked_of_a_job_is_what_it_gets(here: Here) -> None:
+    """Durations are written as in the settings."""
+    options = "--queue mail --priority -3 --after 2h --max-attempts 7 --max-runtime 90s --unique-key once --tenant t"
+    job = here.must("enqueue", "report", *options.split())
+    assert here.must("enqueue", "other", *options.split()) == job
+    shown = here.json("show", job.strip())
+    wanted = {
+        "queue": "mail",
+        "priority": -3,
+        "max_attempts": 7,
+        "max_runtime": 90.0,
+        "unique_key": "once",
+        "tenant_id": "t",
+    }
+    assert wanted.items() <= shown.items()
+    late = datetime.fromisoformat(shown["run_at"]) - datetime.fromisoformat(shown["created_at"])
+    assert late.total_seconds() == 7200
+    for wrong in ("--after=5x", "--max-runtime=0", "--max-attempts=0", "--priority=x", "--run-at=0001-01-01T00:00:00Z"):
+        refused(here("enqueue", "report", "--tenant", "1", wrong), 2)
+
+
+# ---- list and show
+
+
+def test_fifty_payloads_at_the_limit_do_not_make_a_list_slow_or_long(here: Here, database: Database) -> None:
+    """C79: under a second and 200 kB."""
+    text = json.dumps({"text": os.urandom(500_000).hex()})
+    database.execute(
+        "insert into fencepost.jobs (kind, payload, tenant_id, last_error)"
+        " select 'ok', %s, '1', %s from generate_series(1, 50)",
+        [text, "x" * 2000],
+    )
+    with database.worker_conn() as conn:
+        assert quickest(lambda: report.page(conn, "fencepost", report.Filters(), 50)) < 0.5
+    assert here.must("list").count("\n") == 51
+    assert len(here.must("list")) < 200_000
+    assert len(here.must("list", "--json")) < 200_000
+
+
+def test_a_dead_job_is_found_however_old_it_is(here: Here, database: Database) -> None:
+    """C102: by its index; without one the list does not read the whole table, and says how far it looked."""
+    add_at_rest(database, "dead", first_id=1)
+    add_at_rest(database, "done", first_id=1_000_000)
+    assert [job["id"] for job in here.json("list", "--status", "dead")["jobs"]] == [1]
+    assert [job["id"] for job in here.json("list")["jobs"]] == [1_000_000, 1]
+    answer = here.must("list", "--kind", "ok")
+    assert "only jobs with an id above 800000 were looked at" in answer
+    assert here.json("list", "--kind", "ok")["looked_at_ids_above"] == 800_000
+
+
+def test_a_list_shows_what_was_asked_for(here: Here, jobs: Jobs) -> None:
+    """The newest first, and no more than asked for."""
+    first = jobs.enqueue("a", tenant="x", queue="q")
+    second = jobs.enqueue("b", tenant="y")
+    third = jobs.enqueue("a", tenant="y")
+
+    def ids(*arguments: str) -> list[int]:
+        return [job["id"] for job in here.json("list", *arguments)["jobs"]]
+
+    assert ids() == [third, second, first]
+    assert ids("--limit", "1") == [third]
+    assert ids("--kind", "a") == [third, first]
+    assert ids("--queue", "q") == [first]
+    assert ids("--tenant", "y", "--kind", "a", "--status", "queued") == [third]
+    assert ids("--status", "running") == []
+    assert here.must("list", "--status", "running") == "no jobs\n"
+
+
+def test_how_a_job_died_is_seen_without_a_debugger(here: Here, database: Database, jobs: Jobs) -> None:
+    """C16: each run with its outcome, error, traceback and stacks."""
+    job = jobs.enqueue("die", max_attempts=2)
+    for fence, outcome, error in (
+        (
+            1,
+            "failed",
+            {"class": "ValueError", "message": "no way", "traceback": "Traceback\n" + "frame\n" * 50 + "the end"},
+        ),
+        (2, "crashed", {"message": "killed by SIGKILL (signal 9)", "signal": "SIGKILL", "core_dumped": False}),
+    ):
+        database.execute(
+            "update fencepost.jobs set status = 'running', attempts = %s, fence = %s, locked_by = 'w',"
+            " locked_until = now(), started_at = now() where id = %s",
+            [fence, fence, job],
+        )
+        finish = """
+            select fencepost.finish(
+                %s, %s, 'w', %s, error => %s, summary => %s, stack => 'Thread 1', max_rss => 52428800)
+        """
+        assert database.value(finish, [job, fence, outcome, json.dumps(error), error["message"]])
+    assert "killed by SIGKILL (signal 9)" in here.must("list")
+    told = here.must("show", str(job))
+    for part in (
+        "dead",
+        "2 of 2",
+        "failed",
+        "ValueError: no way",
+        "the end",
+        "32 lines before",
+        "crashed",
+        "signal: SIGKILL",
+        "50 MB",
+    ):
+        assert part in told, told
+    assert "core_dumped" not in told
+    document = here.json("show", str(job))
+    assert [run["outcome"] for run in document["runs"]] == ["failed", "crashed"]
+    assert document["runs"][0]["error"]["traceback"].count("frame") == 50
+    assert document["last_error"] == "killed by SIGKILL (signal 9)"
+
+
+def test_an_unknown_job_is_one_line(here: Here) -> None:
+    """C93: exit not 0, says so, no traceback."""
+    assert "there is no job 77" in refused(here("show", "77"), 1)
+    refused(here("show", "x"), 2)
+    refused(here("show", str(2**63)), 2)
+
+
+def test_what_jobs_say_is_shown_and_never_interpreted(here: Here, database: Database, jobs: Jobs) -> None:
+    """A job's text could else move the cursor, forge lines or be taken for markup."""
+    evil = "\x1b[2J[bold]x[/bold] [link=http://x]\r\n\u202eab\u009b1m"
+    job = jobs.enqueue(evil, {"key": evil, "number": 1}, queue=evil, tenant=evil)
+    error = json.dumps({"class": evil, "message": evil, "traceback": f"{evil}\x1b]0;title\x07", "more": [evil]})
+    database.execute("update fencepost.jobs set fence = 1, last_error = %s where id = %s", [evil, job])
+    database.execute(
+        "insert into fencepost.job_runs (job_id, fence, attempt, worker, started_at, outcome, error, stack)"
+        " values (%s, 1, 1, %s, now(), 'failed', %s, %s)",
+        [job, evil, error, evil],
+    )
+    database.execute(
+        "update fencepost.jobs set payload = jsonb_set(payload, '{number}', %s) where id = %s", ["1" * 5000, job]
+    )
+    answers = [here.must(*command) for command in (["list"], ["show", str(job)], ["status"])]
+    for answer in answers:
+        assert "[bold]x[/bold]" in answer
+        assert not [one for one in answer if not one.isprintable() and one != "\n"]
+    assert len(answers[0].splitlines()) == 2
+    for command in (["list"], ["show", str(job)], ["status"]):
+        document = here.must(*command, "--json")
+        assert document.isascii()
+        assert not [one for one in document if not one.isprintable() and one != "\n"]
+    assert json.loads(here.must("show", str(job), "--json"), parse_int=str)["payload"] == {
+        "key": evil,
+        "number": "1" * 5000,
+    }
+
+
+def test_a_pipe_that_is_closed_early_is_no_accident(shell: Shell, database: Database) -> None:
+    """`| head` must not end in a traceback."""
+    database.execute(
+        "insert into fencepost.jobs (kind, payload, tenant_id)"
+        " select repeat('k', 200), jsonb_build_object('a', repeat('x', 500)), '1' from generate_series(1, 1000)"
+    )
+    for options in ([], ["--json"]):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "fencepost", "list", "--limit", "1000", *options],
+            cwd=shell.folder,
+            env=shell.environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        assert process.stdout
+        assert process.stderr
+        assert process.stdout.read(10)
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(10) != 0
+        process.stderr.close()
+
+
+def test_an_answer_that_can_not_be_written_is_not_lost_silently(shell: Shell) -> None:
+    """A full disk is said, and the exit code is not 0."""
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "fencepost", "list"],
+            cwd=shell.folder,
+            env=shell.environment(),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"fencepost: the answer can't be written")
+
+
+# ---- status
+
+
+def test_a_status_shows_who_works_and_what_nobody_serves(shell: Shell, database: Database, jobs: Jobs) -> None:
+    """A kind without a handler, an expired lease and a supervisor that is gone are seen in one look."""
+    assert "no supervisor lives" in shell.must("status")
+    slots = [
+        {"slot": 1, "phase": "running", "worker": "w1", "pid": 8, "job": 5, "kind": "report", "attempt": 2},
+        {"slot": 2},
+    ]
+    common = {
+        "kinds": ["report"],
+        "queues": ["default"],
+        "silent_for": "2 s",
+        "listening": True,
+        "slots": json.dumps(slots),
+    }
+    database.execute(ADD_SUPERVISOR, {**common, "name": "living"})
+    database.execute(ADD_SUPERVISOR, {**common, "name": "gone", "kinds": ["typo"], "silent_for": "60 s"})
+    database.execute(
+        ADD_SUPERVISOR, {**common, "name": "new", "kinds": None, "listening": False, "slots": '"scribble"'}
+    )
+    jobs.enqueue("report")
+    jobs.enqueue("report", queue="elsewhere")
+    jobs.enqueue("typo", after=-0.0)
+    jobs.enqueue("later", after=3600)
+    expired = jobs.enqueue("report")
+    database.execute(
+        "update fencepost.jobs set status = 'running', attempts = 1, max_attempts = 1, fence = 1, locked_by = 'w',"
+        " started_at = now(), locked_until = now() - interval '1 s' where id = %s",
+        [expired],
+    )
+    document = shell.json("status")
+    assert {one["name"]: one["mode"] for one in document["supervisors"]} == {"living": "listening", "new": "polling"}
+    assert document["supervisors"][0]["slots"] == slots
+    assert document["jobs"] == {"queued": 4, "running": 1, "dead": 0, "expired": 1, "counted_to": report.COUNT_TO}
+    assert {(one["kind"], one["queue"]) for one in document["not_served"]} == {
+        ("typo", "default"),
+        ("report", "elsewhere"),
+    }
+    told = shell.must("status")
+    for part in ("1 of 2", "w1", "kind typo in queue default", "1 running jobs have an expired lease", "1.2.3"):
+        assert part in told, told
+
+
+def test_a_worker_that_bypasses_row_level_security_shows_in_the_status(
+    fresh_database: Database, tmp_path: Path
+) -> None:
+    """C66: an override is no reason to be silent."""
+    fresh_database.execute("create table public.invoices (id int)")
+    fresh_database.execute("alter table public.invoices enable row level security")
+    shell = Shell(tmp_path, fresh_database.worker_url)
+    assert shell.json("status")["warnings"] == []
+    with psycopg.connect(fresh_database.url, application_name="fencepost w1"):
+        (warning,) = shell.json("status")["warnings"]
+    assert "superuser" in warning
+
+
+def test_two_hundred_thousand_finished_jobs_do_not_slow_down_status_and_list(fresh_database: Database) -> None:
+    """C102: no cost grows with what is at rest."""
+    add_at_rest(fresh_database, "done", 200_000)
+    fresh_database.execute("analyze fencepost.jobs")
+    with fresh_database.worker_conn() as conn:
+        for read in (
+            lambda: report.living(conn, "fencepost"),
+            lambda: report.counts(conn, "fencepost"),
+            lambda: report.due_kinds(conn, "fencepost"),
+            lambda: report.bypassing_workers(conn, "fencepost"),
+            lambda: report.page(conn, "fencepost", report.Filters(status="dead"), 50),
+            lambda: report.page(conn, "fencepost", report.Filters(status="running", kind="ok"), 50),
+            lambda: report.page(conn, "fencepost", report.Filters(), 50),
+        ):
+            assert quickest(read) < 0.05
+
+
+# ---- check, and the start of run
+
+
+def test_a_check_says_what_is_fine_and_what_a_container_needs(shell: Shell, handlers: str) -> None:
+    """Sessions, grace and misspelt variables are told; what handlers print is not part of the answer."""
+    done = shell("check", "--json", handlers=handlers, concurrency="4", drain_timeout="10s", concurency="5")
+    assert done.returncode == 0, done
+    document = json.loads(done.stdout)
+    assert document["ok"]
+    assert (document["sessions_at_most"], document["grace_period_above"]) == (11, 13)
+    assert document["unknown_variables"] == ["FENCEPOST_CONCURENCY"]
+    told = shell("check", handlers=handlers, concurrency="1000").stdout
+    for part in ("nothing refuses a start", "at most 2003", "raise max_connections", "more than 28 s"):
+        assert part in told, told
+
+
+def test_a_check_names_every_refusal_with_its_cure(fresh_database: Database, tmp_path: Path, handlers: str) -> None:
+    """C117, C120: all at once, exit code 78."""
+    shell = Shell(tmp_path, fresh_database.worker_url)
+    fresh_database.execute("update fencepost.schema_version set version = 0")
+    fresh_database.execute(f"revoke update on fencepost.jobs from {fresh_database.worker}")
+    done = shell("check", "--json", handlers=handlers)
+    assert done.returncode == 78
+    cures = [refusal["cure"] for refusal in json.loads(done.stdout)["refusals"]]
+    assert cures == [f"grant update on table fencepost.jobs to {fresh_database.worker}", "run `fencepost migrate`"]
+    told = shell("check", handlers=handlers)
+    assert told.returncode == 78
+    assert all(cure in told.stdout for cure in cures)
+
+
+def test_a_check_says_that_the_database_or_the_schema_is_not_there(
+    empty_database: Database, tmp_path: Path, handlers: str
+) -> None:
+    """C52: what run waits for, check refuses."""
+    missing = Shell(tmp_path, empty_database.url)("check", handlers=handlers)
+    assert missing.returncode == 78
+    assert "run `fencepost migrate`" in missing.stdout
+    away = Shell(tmp_path, AWAY)("check", handlers=handlers)
+    assert away.returncode == 78
+    assert "can't reach the database" in away.stdout
+
+
+def test_handlers_that_do_not_import_are_found_out_before_a_start(shell: Shell) -> None:
+    """Tried in a process of their own, so that one that leaves does not take the check with it."""
+    (shell.folder / "broken.py").write_text("import no_such_module", encoding="utf-8")
+    (shell.folder / "leaves.py").write_text("import os; os._exit(0)", encoding="utf-8")
+    done = shell("check", handlers="broken")
+    assert done.returncode == 70, done
+    assert "No module named 'no_such_module'" in done.stdout
+    assert shell("check", handlers="leaves").returncode == 70
+
+
+def test_wrong_settings_are_all_named_at_once(shell: Shell) -> None:
+    """A supervisor without handlers could only idle."""
+    for command in ("run", "check"):
+        done = shell(command)
+        assert (done.returncode, done.stdout) == (78, "")
+        assert "FENCEPOST_HANDLERS" in done.stderr
+    done = shell("run", concurrency="0", lease="abc")
+    assert (done.returncode, done.stdout) == (78, "")
+    assert "FENCEPOST_CONCURRENCY=0" in done.stderr
+    assert "FENCEPOST_LEASE=abc" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("attribute", ["superuser", "bypassrls"])
+def test_a_supervisor_that_would_bypass_row_level_security_leaves_at_once(
+    fresh_database: Database, tmp_path: Path, handlers: str, attribute: str
+) -> None:
+    """C66: with 78, naming the attribute."""
+    fresh_database.execute("create table public.invoices (id int)")
+    fresh_database.execute("alter table public.invoices enable row level security")
+    fresh_database.execute(f"alter role {fresh_database.worker} {attribute}")
+    done = Shell(tmp_path, fresh_database.worker_url)("run", handlers=handlers)
+    assert done.returncode == 78, done
+    assert attribute in done.stderr.lower()
+    assert "FENCEPOST_ALLOW_BYPASSRLS" in done.stderr
+
+
+# ---- what holds for all
+
+
+def test_a_password_is_never_shown(shell: Shell, here: Here, handlers: str) -> None:
+    """C132: neither as it is nor as it is written in the address, with the server away or the address wrong."""
+    secrets = ("p@s s/%:#?", "p%40s%20s%2F%25%3A%23%3F", "s%20s", "s s/")
+    for url in (
+        f"postgresql://me:{secrets[1]}@127.0.0.1:1/nothing",
+        f"postgresql://me:{secrets[1]}@no-such-host.invalid/nothing",
+        f"postgresql://me:{secrets[1]}@127.0.0.1:x/nothing",
+        f"host=127.0.0.1 port=1 password='{secrets[0]}'",
+    ):
+        away = here.on(url)
+        told = [away("list"), away("migrate"), Shell(shell.folder, url)("check", handlers=handlers)]
+        for done in told:
+            assert done.returncode != 0
+            assert not [secret for secret in secrets if secret in done.stdout + done.stderr], done
+
+
+def test_a_mistyped_command_is_one_line_that_says_where_to_look(here: Here) -> None:
+    """No usage text to scroll past."""
+    for command in (["lst"], ["list", "--status", "odd"], ["enqueue"], ["list", "--limit", "0"], ["show"]):
+        assert "--help`" in refused(here(*command), 2)
+    assert here().returncode == 2
+    assert here.must("--version").startswith("fencepost ")
+    assert all(f"{code} " in here.must("--help") for code in (0, 75, 70, 78))
+
+
+def test_a_line_is_not_cut_where_it_is_not_a_terminal(here: Here, database: Database) -> None:
+    """Eighty columns would be a guess."""
+    add_at_rest(database, "dead", last_error="why " * 25 + "END", queue="q" * 100)
+    answer = here.must("list", COLUMNS="20")
+    assert "why END" in answer
+    assert "\x1b" not in answer
+    assert len(answer.splitlines()) == 2

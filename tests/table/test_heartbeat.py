@@ -1,0 +1,128 @@
+"""A heartbeat prolongs what is held, in one statement, and tells the truth about each run."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from support.databases import Database
+from support.jobs import Jobs
+from support.verbs import START, Verbs
+
+LONG = timedelta(hours=1)
+
+
+def test_a_heartbeat_prolongs_the_lease_of_its_holder(verbs: Verbs, jobs: Jobs, database: Database) -> None:
+    """From the database's clock on, whatever was left."""
+    job = jobs.enqueue("ok")
+    claimed = verbs.must_claim()
+    before = database.value("select clock_timestamp()")
+    assert verbs.heartbeat(claimed, lease=LONG) == {claimed.name: "renewed"}
+    assert before + LONG <= jobs[job].locked_until <= before + LONG + timedelta(seconds=10)
+
+
+def test_a_heartbeat_saves_a_lease_that_has_run_out_but_was_not_swept(verbs: Verbs, jobs: Jobs) -> None:
+    """The fence is still the holder's: nobody took the job over."""
+    jobs.enqueue("ok")
+    claimed = verbs.must_claim(lease=timedelta(microseconds=1))
+    _, expired = verbs.expired(START)
+    assert len(expired) == 1
+    assert verbs.heartbeat(claimed) == {claimed.name: "renewed"}
+    assert verbs.sweep(expired) == []
+
+
+def test_a_run_that_lost_its_job_is_told_so(verbs: Verbs, jobs: Jobs) -> None:
+    """Whether it is queued, claimed by another, at rest or gone."""
+    for _ in range(4):
+        jobs.enqueue("ok", max_attempts=2)
+    queued, again, done, gone = (verbs.must_claim() for _ in range(4))
+    verbs.finish(again, "lost")
+    other = verbs.must_claim()
+    assert other.id == again.id
+    verbs.finish(queued, "lost")
+    verbs.finish(done, "done")
+    verbs.finish(gone, "done")
+    rows = {one.id: jobs[one.id] for one in (queued, again, done, gone)}
+    answers = verbs.heartbeat(queued, again, done, gone)
+    assert set(answers.values()) == {"lost"}
+    assert {one: jobs[one] for one in rows} == rows
+
+
+def test_a_run_whose_row_is_gone_is_lost(verbs: Verbs, jobs: Jobs, database: Database) -> None:
+    """Rule 18."""
+    job = jobs.enqueue("ok")
+    claimed = verbs.must_claim()
+    database.execute("delete from fencepost.jobs where id = %s", [job])
+    assert verbs.heartbeat(claimed) == {claimed.name: "lost"}
+
+
+def test_a_locked_row_is_neither_waited_for_nor_called_lost(verbs: Verbs, jobs: Jobs, database: Database) -> None:
+    """Rule 11: waiting for one row would cost all the others their leases."""
+    locked_job = jobs.enqueue("ok")
+    jobs.enqueue("ok")
+    locked, free = verbs.must_claim(), verbs.must_claim()
+    assert locked.id == locked_job
+    before = jobs[locked_job].locked_until
+    verbs.conn.execute("set lock_timeout = '1ms'")
+    with database.conn(autocommit=False) as conn:
+        conn.execute("select from fencepost.jobs where id = %s for update", [locked_job])
+        assert verbs.heartbeat(locked, free, lease=LONG) == {locked.name: "locked", free.name: "renewed"}
+    assert jobs[locked_job].locked_until == before
+    assert verbs.heartbeat(locked) == {locked.name: "renewed"}
+
+
+def test_a_foreign_keys_lock_does_not_look_like_somebodys(verbs: Verbs, jobs: Jobs, database: Database) -> None:
+    """Rule 11: a user's row that refers to the job, in a long transaction, must not cost the job its lease."""
+    database.execute("create table test.refers (job bigint references fencepost.jobs (id))")
+    try:
+        job = jobs.enqueue("ok")
+        claimed = verbs.must_claim()
+        with database.conn(autocommit=False) as conn:
+            conn.execute("insert into test.refers values (%s)", [job])
+            assert verbs.heartbeat(claimed) == {claimed.name: "renewed"}
+    finally:
+        database.execute("drop table test.refers")
+
+
+def test_an_old_and_a_new_run_of_one_job_are_told_apart(verbs: Verbs, jobs: Jobs) -> None:
+    """One supervisor may have both: it was late, the job was swept, and its other worker claimed it."""
+    jobs.enqueue("ok")
+    old = verbs.must_claim()
+    verbs.finish(old, "lost")
+    new = verbs.must_claim()
+    assert verbs.heartbeat(old, new) == {old.name: "lost", new.name: "renewed"}
+    assert verbs.heartbeat(new, old) == {old.name: "lost", new.name: "renewed"}
+
+
+def test_progress_is_written_with_the_beat_and_kept_without(verbs: Verbs, jobs: Jobs) -> None:
+    """It costs no statement of its own."""
+    job = jobs.enqueue("ok")
+    claimed = verbs.must_claim()
+    verbs.heartbeat(claimed, progress='{"done": 3, "total": 10}')
+    assert jobs[job].progress == {"done": 3, "total": 10}
+    verbs.heartbeat(claimed)
+    assert jobs[job].progress == {"done": 3, "total": 10}
+
+
+def test_a_cancel_that_was_asked_for_comes_with_the_answer(verbs: Verbs, jobs: Jobs, database: Database) -> None:
+    """So a supervisor need not look for it."""
+    for _ in range(2):
+        jobs.enqueue("ok")
+    asked, other = verbs.must_claim(), verbs.must_claim()
+    database.execute("update fencepost.jobs set cancel_requested_at = now() where id = %s", [asked.id])
+    rows = verbs.heartbeat_rows(asked, other)
+    assert {row.name: row.cancel_requested for row in rows} == {asked.name: True, other.name: False}
+
+
+def test_a_heartbeat_for_nobody_answers_nothing(verbs: Verbs) -> None:
+    """No busy worker, no answer, no error."""
+    assert verbs.heartbeat() == {}
+
+
+def test_a_heartbeat_of_many_is_one_statement_that_answers_for_each(verbs: Verbs, database: Database) -> None:
+    """A thousand workers are the most that a supervisor may have."""
+    database.execute("insert into fencepost.jobs (kind) select 'ok' from generate_series(1, 300)")
+    claims = [verbs.must_claim() for _ in range(300)]
+    for claimed in claims[::3]:
+        verbs.finish(claimed, "lost")
+    answers = verbs.heartbeat(*claims)
+    assert [answers[one.name] for one in claims] == ["lost", "renewed", "renewed"] * 100
