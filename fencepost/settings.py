@@ -164,12 +164,12 @@ class Settings(BaseSettings):
         """
         given = conninfo_to_dict(self.database_url.get_secret_value())
         defaults: dict[str, Any] = {
-            "connect_timeout": 5,
+            "connect_timeout": os.environ.get("PGCONNECT_TIMEOUT", "5"),
             "keepalives_idle": 10,
             "keepalives_interval": 5,
             "keepalives_count": 3,
             "tcp_user_timeout": int(max(self.heartbeat_limit, 5.0) * 1000),
-            "target_session_attrs": "read-write",
+            "target_session_attrs": os.environ.get("PGTARGETSESSIONATTRS", "read-write"),
         }
         # What a role or a database sets by default must not change what our statements mean, nor keep us from reading their
         # answers: under a stricter isolation they would fail as soon as another has touched the row (protocol, rule 1).
@@ -179,7 +179,8 @@ class Settings(BaseSettings):
             "intervalstyle": "postgres",
         }
         ours = " ".join(f"-c {name}={value}" for name, value in {**always, **options}.items())
-        given["options"] = f"{ours} {given.get('options') or os.environ.get('PGOPTIONS', '')}".strip()
+        # Behind the user's: the last of two counts.
+        given["options"] = f"{given.get('options') or os.environ.get('PGOPTIONS', '')} {ours}".strip()
         ours_always = {"application_name": application_name, "client_encoding": "UTF8"}
         return make_conninfo("", **{**defaults, **given, **ours_always})
 

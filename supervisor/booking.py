@@ -37,12 +37,14 @@ async def book(state: State, dead: DeadWorker) -> None:
     while True:
         try:
             await _all_gone(state, dead, died_at)
-            if await state.duty.run(lambda conn: _book(conn, state, dead)):
-                return
+            await state.bookings_link.run(lambda conn: _book(conn, state, dead))
         except Away:
             pass  # said by the link
         except psycopg.Error as error:
+            # A row that someone has locked, say.
             log.warning("a death is not booked yet", worker=dead.name, error=str(error).strip())
+        else:
+            return
         await asyncio.sleep(BETWEEN_TRIES(state_of_try))
 
 
@@ -51,15 +53,14 @@ async def _all_gone(state: State, dead: DeadWorker, died_at: float) -> None:
     until = died_at + state.settings.lease
     application = application_name(dead.name)
     while boottime() < until:
-        left = await state.duty.run(lambda conn: aend_sessions(conn, state.settings.schema, application))
+        left = await state.bookings_link.run(lambda conn: aend_sessions(conn, state.settings.schema, application))
         if not left and not state.strays:
             return
-        if boottime() >= until:
-            log.error("what a job left behind can't be ended", worker=dead.name, strays=sorted(state.strays))
         await asyncio.sleep(BETWEEN_LOOKS)
+    log.error("what a job left behind can't be ended", worker=dead.name, strays=sorted(state.strays))
 
 
-async def _book(conn: Conn, state: State, dead: DeadWorker) -> bool:
+async def _book(conn: Conn, state: State, dead: DeadWorker) -> None:
     settings = state.settings
     for claim in await aheld(conn, settings.schema, dead.name):
         outcome = outcome_of(claim, dead, timedelta(seconds=settings.backoff))
@@ -76,4 +77,3 @@ async def _book(conn: Conn, state: State, dead: DeadWorker) -> bool:
             outcome=outcome.ended.value,
             error=outcome.summary,
         )
-    return True

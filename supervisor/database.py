@@ -44,7 +44,8 @@ class Link:
         self._conninfo = settings.conninfo(
             f"fencepost {supervisor} {duty}",
             statement_timeout=milliseconds,
-            lock_timeout=milliseconds,
+            # Less: a lock that is not given is an answer, and not a database that is away.
+            lock_timeout=str(int(limit * 500)),
             client_connection_check_interval="500",
         )
         self._duty = duty

@@ -21,7 +21,7 @@ from fencepost.board import Phase, Record, boottime
 from fencepost.jobs.heartbeat import Answer, Beat, heartbeat
 from fencepost.start import claim_name
 from fencepost.supervisor.database import Away
-from fencepost.supervisor.kill import kill_run, send_group, stop_run, told
+from fencepost.supervisor.kill import gone, kill_run, send_group, stop_run, told
 from fencepost.supervisor.state import Child, State
 
 log = structlog.get_logger()
@@ -66,6 +66,8 @@ async def _beat(state: State, busy: list[tuple[Child, Record]]) -> None:
 
 
 def _take(state: State, child: Child, claim: int, answer: Answer, sent_at: float) -> None:
+    if gone(state, child):
+        return
     record = state.record(child)
     match answer.state:
         case "renewed":

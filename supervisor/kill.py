@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
 
 import structlog
 
@@ -26,12 +25,16 @@ DUMP_TAKES = 0.3
 FINISH_MAY_TAKE = 5.0
 """Seconds that a run past its limit may still be finishing. Killing it then is safe too: what it committed stands."""
 
+STANDS_STILL = (b"T", b"t", b"Z", b"X")
+STANDS_STILL_WITHIN = 0.25
+
 STACK_LIMIT = 64 * 1024
 
 
 async def stop_run(state: State, child: Child, claim: int, reason: StopReason) -> None:
     """Ask the run under `claim` to stop; kill it if it has not within the grace."""
-    if child.stopping == claim or child.kill is not None:
+    # Gone: the slot's record and its next worker's claim 1, 2, … are another's by now.
+    if gone(state, child) or child.stopping == claim or child.kill is not None:
         return
     child.stopping = claim
     log.info("asking the run to stop", slot=child.slot, worker=child.name, pid=child.pid, reason=reason, **told(state, child))
@@ -39,20 +42,24 @@ async def stop_run(state: State, child: Child, claim: int, reason: StopReason) -
     send(child, signal.SIGUSR2)
     if await _ended(state, child, claim, state.settings.kill_grace):
         return
-    stack = await _dumped(child)
+    stack = await _dumped(state, child)
     await kill_run(state, child, claim, reason, stack)
 
 
 async def kill_run(state: State, child: Child, claim: int, reason: str, stack: str | None = None) -> None:
     """Kill the run under `claim`, if that is still what the child does."""
+    if gone(state, child):
+        return
     child.stopping = claim
     give_up_finishing_at = boottime() + FINISH_MAY_TAKE
     while child.kill is None and not gone(state, child):
-        if not _stop_and_wait(child):
+        await _stopped(child)
+        if gone(state, child):
             return
         record = state.record(child)
         if record is not None and (record.claim != claim or record.phase in (Phase.idle, Phase.leaving)):
-            # It has ended meanwhile, and what runs now is another.
+            # It has ended meanwhile, and what runs now is another, to which the stack of this one does not belong.
+            os.ftruncate(child.stacks, 0)
             send_group(child, signal.SIGCONT)
             child.stopping = 0
             return
@@ -80,8 +87,8 @@ def send(child: Child, number: signal.Signals) -> None:
     """Signal the child alone. Its number can't be a stranger's: only we reap it."""
     try:
         os.kill(child.pid, number)
-    except ProcessLookupError:
-        pass
+    except OSError:
+        pass  # dead already, or a program with other rights by now: its group's end is all we have
 
 
 def send_group(child: Child, number: signal.Signals) -> None:
@@ -95,8 +102,8 @@ def send_group(child: Child, number: signal.Signals) -> None:
             os.killpg(child.pid, number)
         else:
             os.kill(child.pid, number)
-    except ProcessLookupError:
-        pass
+    except OSError:
+        pass  # as above
 
 
 def told(state: State, child: Child) -> dict[str, object]:
@@ -128,7 +135,7 @@ async def _ended(state: State, child: Child, claim: int, within: float) -> bool:
     return True
 
 
-async def _dumped(child: Child) -> str | None:
+async def _dumped(state: State, child: Child) -> str | None:
     """Have faulthandler write the stacks, from C and whoever holds the GIL, and return them."""
     before = os.fstat(child.stacks).st_size
     send(child, signal.SIGUSR1)
@@ -138,6 +145,8 @@ async def _dumped(child: Child) -> str | None:
     size = before
     while boottime() < until:
         await asyncio.sleep(0.02)
+        if gone(state, child):
+            return None
         now = os.fstat(child.stacks).st_size
         if now == size and now > before:
             break
@@ -165,20 +174,21 @@ def without_our_frames(text: str) -> str:
     return "\n\n".join(stacks)
 
 
-def _stop_and_wait(child: Child) -> bool:
-    """Stop the child; False if it is dead. It is short and nothing else may come in between, so the loop waits here."""
+async def _stopped(child: Child) -> None:
+    """Stop the child, and wait until it stands still: what the board says then is true until it is let go or killed.
+
+    Not for long: in the kernel it may not be to be stopped, and SIGKILL comes when it comes out. A main thread that has left
+    looks dead (Z) while other threads live on: that one is killed like any other.
+    """
     send_group(child, signal.SIGSTOP)
-    until = time.monotonic() + 0.25
-    while time.monotonic() < until:
-        try:
-            with open(f"/proc/{child.pid}/stat", "rb") as file:
-                status = file.read().rpartition(b")")[2].split()[0]
-        except (FileNotFoundError, ProcessLookupError):
-            return False
-        if status in b"ZX":
-            return False
-        if status in b"Tt":
-            return True
-        time.sleep(0.001)
-    # In the kernel and not to be stopped just now: the board may still move, and SIGKILL will come when it comes out.
-    return True
+    until = boottime() + STANDS_STILL_WITHIN
+    while boottime() < until and _status(child.pid) not in STANDS_STILL:  # noqa: ASYNC110  # the kernel sends no event
+        await asyncio.sleep(0.001)
+
+
+def _status(pid: int) -> bytes:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0]
+    except OSError:
+        return b"X"

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import secrets
 import traceback
 from collections.abc import Awaitable, Callable
@@ -32,7 +33,7 @@ from fencepost.supervisor.drain import drain
 from fencepost.supervisor.fork import become_subreaper
 from fencepost.supervisor.heartbeat import beat
 from fencepost.supervisor.kill import kill
-from fencepost.supervisor.reap import reap
+from fencepost.supervisor.reap import own_children, reap
 from fencepost.supervisor.register import keep_row, remove_row
 from fencepost.supervisor.restart import fill_slots
 from fencepost.supervisor.signals import take_signals
@@ -46,15 +47,27 @@ log = structlog.get_logger()
 REFUSED = 78
 STOPPED_JOBS = 75
 STATEMENT_LIMIT = 5.0
+DESCRIPTORS_A_CHILD = 4
+DESCRIPTORS_BESIDE = 100
 BETWEEN_LOOKS_AT_START = 1.0
 
 
 def run(settings: Settings) -> int:
     """Run until drained, and return the exit code: 0, 70, 75 or 78."""
     setproctitle("fencepost: supervisor")
+    sink.own_description()
     become_subreaper()
     cgroup.start()
+    _allow_descriptors(settings.concurrency)
     return asyncio.run(_run(settings))
+
+
+def _allow_descriptors(workers: int) -> None:
+    """Have descriptors for all slots, with some to spare for connections, as far as we may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = workers * DESCRIPTORS_A_CHILD + DESCRIPTORS_BESIDE
+    if soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed if hard == resource.RLIM_INFINITY else min(needed, hard), hard))
 
 
 async def _run(settings: Settings) -> int:
@@ -67,8 +80,10 @@ async def _run(settings: Settings) -> int:
         board=Board(settings.concurrency),
         slots=[Slot(number) for number in range(1, settings.concurrency + 1)],
         duty=Link(settings, "duty", name, STATEMENT_LIMIT),
+        bookings_link=Link(settings, "booking", name, STATEMENT_LIMIT),
         beats=Link(settings, "heartbeat", name, settings.heartbeat_limit),
     )
+    state.born_with = frozenset(own_children())
     state.reap = lambda: reap(state)
     take_signals(state)
     log.info("the supervisor starts", pid=os.getpid(), workers=settings.concurrency, queues=list(settings.queues))
@@ -88,7 +103,7 @@ async def _run(settings: Settings) -> int:
         for task in duties:
             task.cancel()
         await asyncio.gather(*duties, return_exceptions=True)
-        for link in (state.duty, state.beats):
+        for link in (state.duty, state.bookings_link, state.beats):
             await link.close()
     code = state.exit_code if state.exit_code is not None else STOPPED_JOBS if state.stopped_jobs else 0
     if state.exit_reason:

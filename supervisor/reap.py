@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
 
 import structlog
 
@@ -26,7 +27,8 @@ def reap(state: State) -> None:
     while (pid := _a_dead_child()) is not None:
         child = next((child for child in state.children() if child.pid == pid), None)
         if child is None:
-            # A stranger: what a job or a probe left, adopted by us.
+            # A stranger: what a job or a probe left, adopted by us. Its own children come to us next.
+            died = True
             state.strays.discard(pid)
             _wait_for(pid)
             continue
@@ -45,10 +47,12 @@ def end_strays(state: State) -> None:
     """Kill what dead workers' jobs have left outside of their groups.
 
     Living workers keep their own orphans (each is a subreaper), so what comes to us is a dead worker's. As PID 1 we also get
-    what probes and people in the container leave: of those only what bears a worker's mark is killed.
+    what probes and people in the container leave, and if we were born with children, what those leave: then only what bears
+    a worker's mark is killed.
     """
-    workers = {child.pid for child in state.children()}
-    found = {pid for pid in _children() if pid not in workers and (os.getpid() != 1 or _bears_our_mark(pid))}
+    ours = {child.pid for child in state.children()} | state.born_with
+    others_come_too = os.getpid() == 1 or bool(state.born_with)
+    found = {pid for pid in own_children() if pid not in ours and (not others_come_too or _bears_our_mark(pid))}
     for pid in found - state.strays:
         log.warning("killed a program that a job had left behind", pid=pid, command=_command(pid))
     for pid in found:
@@ -94,7 +98,8 @@ def _bury(state: State, child: Child, death: Death) -> None:
         name=child.name,
         slot=child.slot,
         pid=child.pid,
-        death=death,
+        # A kill of ours was for a reason of its own, whatever the cgroup has counted.
+        death=death if child.kill is None else replace(death, out_of_memory=False),
         record=record,
         kill=child.kill,
         stack=child.kill.stack if child.kill is not None and child.kill.stack else stack_text(child.stacks),
@@ -128,7 +133,8 @@ def _is_our_child(pid: int) -> bool:
     return True
 
 
-def _children() -> list[int]:
+def own_children() -> list[int]:
+    """Return the pids of this process' children."""
     try:
         with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
             return [int(pid) for pid in file.read().split()]

@@ -21,6 +21,9 @@ from fencepost.supervisor.state import State
 
 log = structlog.get_logger()
 
+VERSION = version("fencepost")
+"""Read once: a full or slow disk must not hold up what is written each heartbeat."""
+
 
 async def keep_row(state: State) -> None:
     """Write the row at each heartbeat's period, and when something in it has changed."""
@@ -44,7 +47,7 @@ async def write_row(state: State) -> None:
         "name": state.name,
         "host": socket.gethostname(),
         "pid": os.getpid(),
-        "version": version("fencepost"),
+        "version": VERSION,
         "kinds": state.kinds,
         "queues": list(settings.queues),
         "lease": timedelta(seconds=settings.lease),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import json
 import os
@@ -12,7 +13,7 @@ import socket
 import structlog
 import tenacity
 
-from fencepost.board import boottime
+from fencepost.board import Phase, boottime
 from fencepost.start import WorkerStart
 from fencepost.supervisor.booking import book
 from fencepost.supervisor.deaths import DeadWorker
@@ -40,22 +41,21 @@ def fill_slots(state: State) -> None:
 def _fill(state: State, slot: Slot) -> None:
     # The deadline counts from before the fork: a child that blocks in its first instant has one too.
     forked_at = boottime()
-    ours, theirs = socket.socketpair()
-    note, stacks = os.memfd_create("fencepost-note"), os.memfd_create("fencepost-stacks")
     name = f"w{secrets.token_hex(8)}"
-    state.board.clear(slot.number)
-    start = WorkerStart(state.settings, slot.number, name, state.board, theirs, note, stacks)
-    try:
-        pid = fork_worker(start)
-    except OSError as error:
-        for fd in (note, stacks):
-            os.close(fd)
-        ours.close()
-        _put_off(slot)
-        log.error("no process for a worker", slot=slot.number, error=errno.errorcode.get(error.errno or 0, str(error)))
-        return
-    finally:
-        theirs.close()
+    with contextlib.ExitStack() as opened:
+        try:
+            ours, theirs = socket.socketpair()
+            opened.callback(ours.close)
+            note, stacks = (_file(opened, name) for name in ("fencepost-note", "fencepost-stacks"))
+            state.board.clear(slot.number)
+            with theirs:
+                pid = fork_worker(WorkerStart(state.settings, slot.number, name, state.board, theirs, note, stacks))
+        except OSError as error:
+            _put_off(slot)
+            reason = errno.errorcode.get(error.errno or 0, str(error))
+            log.error("no process or no descriptors for a worker", slot=slot.number, error=reason)
+            return
+        opened.pop_all()
     ours.setblocking(False)
     slot.child = Child(name, slot.number, pid, _pidfd(pid), ours, note, stacks, forked_at)
     if slot.child.pidfd is not None:
@@ -72,13 +72,22 @@ def after_death(state: State, child: Child, dead: DeadWorker) -> None:
     child.close()
     state.changed.set()
     if child.ready:
-        slot.failed_starts = slot.died_at_start = 0
-        slot.refill_at = 0.0
+        if died_at_its_first_claim(dead):
+            _put_off(slot)
+        else:
+            slot.failed_starts = slot.died_at_start = 0
+            slot.refill_at = 0.0
         if not dead.left_as_it_should:
             state.spawn(book(state, dead), booking=True)
     else:
         _after_failed_start(state, slot, dead, error)
     fill_slots(state)
+
+
+def died_at_its_first_claim(dead: DeadWorker) -> bool:
+    """Whether a worker died by itself before it had any job to die of: the next one may do the same, so it waits longer."""
+    record = dead.record
+    return dead.kill is None and record is not None and record.phase is Phase.claiming and record.claim == 1
 
 
 def _after_failed_start(state: State, slot: Slot, dead: DeadWorker, error: object) -> None:
@@ -125,6 +134,12 @@ def read_note(child: Child) -> dict[str, object]:
 
 def _is_a_kind(kind: object) -> bool:
     return isinstance(kind, str) and "\0" not in kind and 0 < len(kind.encode(errors="replace")) <= 256
+
+
+def _file(opened: contextlib.ExitStack, name: str) -> int:
+    fd = os.memfd_create(name)
+    opened.callback(os.close, fd)
+    return fd
 
 
 def _pidfd(pid: int) -> int | None:

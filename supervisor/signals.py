@@ -9,6 +9,7 @@ import structlog
 
 from fencepost.board import boottime
 from fencepost.supervisor import drain
+from fencepost.supervisor.deaths import signal_name
 from fencepost.supervisor.reap import reap
 from fencepost.supervisor.state import State
 
@@ -17,19 +18,27 @@ log = structlog.get_logger()
 DUPLICATES_WITHIN = 1.0
 """Seconds in which further signals to stop are taken as the same one: several senders, or one that is in a hurry."""
 
-# Each would end or stop this process by default, and anyone in the container, a job too, can send it.
-WITHOUT_EFFECT = (
-    signal.SIGHUP,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-    signal.SIGALRM,
-    signal.SIGVTALRM,
-    signal.SIGPROF,
-    signal.SIGIO,
-    signal.SIGTSTP,
-    signal.SIGTTIN,
-    signal.SIGTTOU,
+TAKEN = {signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGCHLD}
+
+FAULTS = {
+    signal.SIGKILL,
+    signal.SIGSTOP,
+    signal.SIGSEGV,
+    signal.SIGBUS,
+    signal.SIGFPE,
+    signal.SIGILL,
+    signal.SIGABRT,
+    signal.SIGTRAP,
+    signal.SIGSYS,
+}
+"""Can't be taken, or tell of a fault of our own."""
+
+HARMLESS = {signal.SIGCONT, signal.SIGURG, signal.SIGWINCH, signal.SIGPIPE, signal.SIGXFSZ}
+
+WITHOUT_EFFECT = {signal.Signals(number) if number < signal.SIGRTMIN else number for number in signal.valid_signals()} - (
+    TAKEN | FAULTS | HARMLESS
 )
+"""Each would end or stop this process by default, and anyone in the container, a job too, can send it."""
 
 
 def take_signals(state: State) -> None:
@@ -50,4 +59,4 @@ def take_signals(state: State) -> None:
     # Set even where it was ignored before us: with SIGCHLD ignored the kernel would throw away how children ended.
     loop.add_signal_handler(signal.SIGCHLD, reap, state)
     for number in WITHOUT_EFFECT:
-        loop.add_signal_handler(number, lambda name: log.info("a signal without effect", signal=name), number.name)
+        loop.add_signal_handler(number, lambda name: log.info("a signal without effect", signal=name), signal_name(number))

@@ -81,6 +81,8 @@ class State:
     slots: list[Slot]
     duty: Link
     """The connection for what is short and can wait a moment: polls, sweeps, bookings."""
+    bookings_link: Link
+    """The bookings' own: they wait for rows that others have locked."""
     beats: Link
     """The heartbeat's own, so that nothing is before it."""
     kinds: list[str] | None = None
@@ -94,6 +96,8 @@ class State:
     exit_reason: str = ""
     bookings: set[asyncio.Task[None]] = field(default_factory=set)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    born_with: frozenset[int] = frozenset()
+    """Children that this process had before it forked any: a shell's, that became us. Not ours to end."""
     strays: set[int] = field(default_factory=set)
     """Processes that jobs have left elsewhere, and that are not gone yet."""
     reap: Callable[[], None] = lambda: None
@@ -122,14 +126,14 @@ class State:
         records = [(child, self.record(child)) for child in self.children()]
         return [(child, record) for child, record in records if record is not None and record.phase in BUSY]
 
-    def idle(self, now: float) -> list[Child]:
-        """Return the children that wait to be woken, without those that were woken a moment ago."""
-        found = []
-        for child in self.children():
-            record = self.record(child)
-            if child.ready and record is not None and record.phase is Phase.idle and now - child.woken_at > 0.05:
-                found.append(child)
-        return found
+    def idle(self) -> list[Child]:
+        """Return the children that sleep, the one that was woken longest ago first.
+
+        So that one which does not wake up, stopped by someone, is not woken for ever in place of the others.
+        """
+        records = [(child, self.record(child)) for child in self.children() if child.ready]
+        sleeping = [child for child, record in records if record is not None and record.phase is Phase.idle]
+        return sorted(sleeping, key=lambda child: child.woken_at)
 
     def leave(self, code: int, reason: str) -> None:
         """Leave with `code`, after what runs has been ended. The first reason stands."""

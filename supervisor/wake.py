@@ -22,8 +22,8 @@ from fencepost.supervisor.state import State
 
 log = structlog.get_logger()
 
-TOGETHER = 0.05
-"""Seconds in which notifications count as one reason to look how much work there is."""
+TOGETHER = 0.02
+"""Seconds in which notifications count as one reason to look how much work there is. Those woken for it have looked by then."""
 
 BETWEEN_CONNECTS = tenacity.wait_random(0.5, 2.0)
 
@@ -42,7 +42,7 @@ async def poll(state: State) -> None:
         state.look_now.clear()
         last = boottime()
         pause = state.settings.poll
-        idle = len(state.idle(last))
+        idle = len(state.idle())
         if not idle or state.kinds is None or state.draining:
             continue
         try:
@@ -66,9 +66,8 @@ def wake(state: State, count: int) -> None:
     if count <= 0 or state.draining:
         return
     state.board.wake()
-    now = boottime()
-    for child in state.idle(now)[:count]:
-        child.woken_at = now
+    for child in state.idle()[:count]:
+        child.woken_at = boottime()
         try:
             child.line.send(b"w")
         except OSError:
@@ -89,7 +88,6 @@ async def listen(state: State) -> None:
             state.look_now.set()
             async for queue in _notifications(conn):
                 if queue in state.settings.queues or "*" in state.settings.queues:
-                    wake(state, 1)
                     state.look_now.set()
         except (psycopg.Error, TimeoutError) as error:
             log.debug("not listening", error=str(error).strip())

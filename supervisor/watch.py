@@ -12,13 +12,16 @@ from enum import Enum, auto
 
 import structlog
 
-from fencepost.board import BUSY, Record, boottime
+from fencepost.board import BUSY, Phase, Record, boottime
 from fencepost.settings import Settings
 from fencepost.supervisor.kill import kill, kill_run, send_group, stop_run, told
 from fencepost.supervisor.restart import look_at_note
 from fencepost.supervisor.state import Child, Kill, State
 
 log = structlog.get_logger()
+
+CLAIM_MAY_TAKE = 30.0
+"""Seconds that a claim may take, at least: a worker that still tries says so more often."""
 
 UNREADABLE_FOR = 1.0
 """Seconds that a record may be unreadable: longer than it takes to write one, on any machine."""
@@ -31,6 +34,7 @@ class Verdict(Enum):
     lease_is_over = auto()
     past_max_runtime = auto()
     not_ready_in_time = auto()
+    claims_for_too_long = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,8 @@ def judge(look: Look, settings: Settings) -> Verdict:
         return Verdict.not_ready_in_time if look.now - look.forked_at > settings.boot_timeout else Verdict.leave_it
     # A claim in the future would be a lease without end.
     claimed_at = min(record.claimed_at, look.now)
+    if record.phase is Phase.claiming and look.now >= claimed_at + max(settings.holds_for, CLAIM_MAY_TAKE):
+        return Verdict.claims_for_too_long
     if record.phase in BUSY:
         if look.now >= max(claimed_at, look.kept_at) + settings.holds_for:
             return Verdict.lease_is_over
@@ -81,6 +87,9 @@ def watch(state: State, gap: float) -> None:
             case Verdict.not_ready_in_time:
                 log.warning("a worker was not ready in time", slot=child.slot, pid=child.pid, after=state.settings.boot_timeout)
                 kill(child, Kill("boot_timeout", 0))
+            case Verdict.claims_for_too_long:
+                log.warning("a worker's claim was not answered: it is killed", slot=child.slot, pid=child.pid)
+                kill(child, Kill("its claim was not answered", record.claim))
             case _:
                 pass
 

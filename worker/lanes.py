@@ -21,6 +21,11 @@ SAVED_AT_MOST = 0.25
 WHILE_BUSY = 0.5
 """Seconds between two looks at the whole while there is work behind the keys."""
 
+KEPT_AT_MOST = 1000
+"""Lanes that are remembered: priorities can be as many as there are jobs."""
+
+A_MOMENT = 0.001
+
 _START = datetime.min.replace(tzinfo=UTC)
 
 
@@ -53,9 +58,15 @@ class Lanes:
             return False
         return self._savings(now) > 0
 
+    def may_look_in(self, now: float) -> float:
+        """Return how many seconds it is until the whole may be looked at again, having found nothing."""
+        return max(0.0, -self._savings(now)) / SHARE_OF_TIME + A_MOMENT
+
     def look_at_all(self, lanes: Iterable[tuple[str, int]]) -> None:
-        """Take `lanes` as what there is, each searched from its start."""
-        self._lanes = {(queue, priority): Lane(queue, priority, _START, 0) for queue, priority in lanes}
+        """Search each of `lanes` from its start. Those that are empty now are kept, for what comes there next."""
+        if len(self._lanes) > KEPT_AT_MOST:
+            self._lanes.clear()
+        self._lanes |= {(queue, priority): Lane(queue, priority, _START, 0) for queue, priority in lanes}
 
     def looked_at_all(self, now: float, cost: float) -> None:
         """Note that a look at the whole ended at `now` and took `cost` seconds."""

@@ -1,41 +1,88 @@
 """What a job leaves behind in its process.
 
 A thread or a program of one job must not be there for the next: it could hold the earlier job's data, its connection or the
-worker's line. Nothing of that kind can be ended safely from inside, so the worker leaves, and the supervisor ends the group.
+worker's line. Nor must a timer or a signal handler, that would go off in the next one's code. Timers are stopped at once;
+for the rest the worker leaves, and the supervisor ends the group.
 
 Known gap: a thread that no Python code runs in (a library's pool) is not seen.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import sys
 from dataclasses import dataclass
+from typing import Any
+
+import psutil
+
+TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What is in the process: threads that run Python, and which files stand behind the worker's own descriptors."""
+    """What is in the process: threads that run Python, living children, what signals do, and the files of our descriptors."""
 
     threads: frozenset[int]
+    children: frozenset[int]
+    handlers: tuple[Any, ...]
+    mask: frozenset[int]
     descriptors: tuple[tuple[int, int] | None, ...]
 
 
 def footprint(descriptors: tuple[int, ...]) -> Footprint:
     """Return what is there now; `descriptors` are the worker's own."""
-    return Footprint(frozenset(sys._current_frames()), tuple(_identity(fd) for fd in descriptors))
+    return Footprint(
+        threads=frozenset(sys._current_frames()),
+        children=frozenset(_living_children()),
+        handlers=tuple(signal.getsignal(number) for number in sorted(signal.valid_signals())),
+        mask=frozenset(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
+        descriptors=tuple(_identity(fd) for fd in descriptors),
+    )
 
 
-def left_behind(before: Footprint, after: Footprint) -> list[str]:
+def stop_timers() -> bool:
+    """Stop the process' interval timers; tell whether one was running. First of all: one could go off in our own code."""
+    running = [signal.setitimer(timer, 0)[0] > 0 for timer in TIMERS]
+    return any(running)
+
+
+def left_behind(before: Footprint, after: Footprint, *, timer: bool = False) -> list[str]:
     """Return in words what the job between the two has left, and what it took away."""
     found = []
     if threads := len(after.threads - before.threads):
         found.append(f"{threads} thread" + "s" * (threads > 1))
+    if after.children - before.children:
+        found.append("a program that still runs")
     if before.descriptors != after.descriptors:
         found.append("the worker's own descriptors closed or replaced")
-    if _has_living_children():
-        found.append("a program that still runs")
+    if before.handlers != after.handlers:
+        found.append("signal handlers")
+    if before.mask != after.mask:
+        found.append("blocked signals")
+    if timer:
+        found.append("a running timer")
     return found
+
+
+def end_programs(before: Footprint) -> None:
+    """Kill what the job has started and left, and what that has started: the job may run again soon, and not beside it."""
+    for pid in _living_children() - before.children:
+        try:
+            for process in [*psutil.Process(pid).children(recursive=True), psutil.Process(pid)]:
+                process.kill()
+        except psutil.Error:
+            continue
+
+
+def reap_dead_programs(before: Footprint) -> None:
+    """Reap what the job has started and not waited for. What was there before it is for whoever started that."""
+    for child in psutil.Process().children() if _has_children() else ():
+        if child.pid not in before.children:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(child.pid, os.WNOHANG)
 
 
 def _identity(fd: int) -> tuple[int, int] | None:
@@ -46,12 +93,16 @@ def _identity(fd: int) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def _has_living_children() -> bool:
-    """Reap what has ended; tell whether anything has not."""
-    while True:
-        try:
-            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG)
-        except ChildProcessError:
-            return False
-        if ended is None:
-            return True
+def _living_children() -> set[int]:
+    if not _has_children():
+        return set()
+    return {child.pid for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE}
+
+
+def _has_children() -> bool:
+    """Whether there is any child, dead or alive: one system call, and usually the answer is no."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True

@@ -18,7 +18,6 @@ from typing import TypeVar
 import psycopg
 import structlog
 import tenacity
-from psycopg_pool import PoolClosed, PoolTimeout
 from setproctitle import setproctitle
 from structlog.contextvars import bound_contextvars
 
@@ -31,7 +30,7 @@ from fencepost.jobs.transaction import Held
 from fencepost.start import WorkerStart, claim_name
 from fencepost.worker.errors import SUMMARY, clean, describe, summarize
 from fencepost.worker.lanes import Lanes
-from fencepost.worker.leftovers import footprint, left_behind
+from fencepost.worker.leftovers import end_programs, footprint, left_behind, reap_dead_programs, stop_timers
 from fencepost.worker.run import Run, wait_before_next
 from fencepost.worker.session import Session
 from fencepost.worker.stop import Stop
@@ -43,6 +42,8 @@ RV = TypeVar("RV")
 
 BETWEEN_CONNECTS = tenacity.wait_random(1, 3)
 """Seconds between two tries to reach the database, at random: a hundred workers must not come back in one instant."""
+
+AFTER_LEFTOVERS = timedelta(seconds=1)
 
 CONNECTION_IS_USELESS = ("25006", "57P01", "57P02", "57P03")
 """Read-only server, or one that is shutting down: sqlstates after which another connection may do better."""
@@ -66,6 +67,8 @@ class Worker:
         self._claimed_at = 0.0
         self._record = Record(Phase.booting)
         self._searched = False
+        self._sent = False
+        self._looked = True
         self._unresolved = False
         self._leaving = False
         self._trouble = ""
@@ -77,11 +80,12 @@ class Worker:
             claimed = self._claim()
             if claimed is not None:
                 self._run(claimed)
-            elif self._searched and self._board.wakes == wakes:
-                # A wake-up that came while we looked is not slept over: it was counted before it was sent. Neither is one
-                # for which we could not look.
+            elif self._searched:
+                # In this order: a wake-up is counted first, then those are woken whose record says idle. One that came
+                # while we looked is seen in the count, a later one comes by the line.
                 self._say(Record(Phase.idle))
-                self._sleep(None)
+                if self._board.wakes == wakes:
+                    self._sleep(self._next_look())
         if not self._unresolved:
             # Said only by one that holds nothing: of any other the supervisor asks the table.
             self._say(Record(Phase.leaving, claim=self._claims))
@@ -94,10 +98,10 @@ class Worker:
         # Every deadline of the run counts from here, before the claim is sent: the server's lease begins later than ours.
         self._claimed_at = boottime()
         self._say(Record(Phase.claiming, claim=self._claims, claimed_at=self._claimed_at))
-        self._searched = False
+        self._searched = self._sent = False
         try:
             claimed = self._search(name)
-        except psycopg.Error as error:
+        except Exception as error:  # noqa: BLE001  # an answer that can't be read is a lost one
             self._note_trouble("claim", error)
             claimed = self._after_lost_answer(error)
         else:
@@ -114,10 +118,14 @@ class Worker:
     def _search(self, name: str) -> Claim | None:
         """Look behind the keys; else, or if it is time, at the whole."""
         conn = self._session.claims()
+        self._looked = True
         if not self._lanes.may_look_at_all(boottime(), busy=True):
             found = self._take(conn, name)
-            if found is not None or not self._lanes.may_look_at_all(boottime(), busy=False):
+            if found is not None:
                 return found
+            if not self._lanes.may_look_at_all(boottime(), busy=False):
+                self._looked = False
+                return None
         began = boottime()
         self._lanes.look_at_all(lanes(conn, self._settings.schema, self._settings.queues))
         found = self._take(conn, name)
@@ -128,6 +136,7 @@ class Worker:
         in_order = self._lanes.in_order()
         if not in_order:
             return None
+        self._sent = True
         found = claim(
             conn,
             self._settings.schema,
@@ -140,24 +149,33 @@ class Worker:
             self._lanes.took(found)
         return found
 
-    def _after_lost_answer(self, error: psycopg.Error) -> Claim | None:
+    def _next_look(self) -> float | None:
+        """Return how long to sleep: until woken, or until the whole may be looked at, if it should have been and was not."""
+        return None if self._looked else self._lanes.may_look_in(boottime())
+
+    def _after_lost_answer(self, error: Exception) -> Claim | None:
         """Find out what became of a claim: end the session that it was sent on, then ask by name, and adopt it."""
+        if isinstance(error, psycopg.Error) and not _connection_is_useless(error):
+            # The server has answered, with a no: nothing was claimed.
+            self._pause()
+            return None
+        if not self._sent:
+            self._session.drop_claims()
+            self._pause()
+            return None
         while True:
-            if not isinstance(error, psycopg.OperationalError) and error.sqlstate not in CONNECTION_IS_USELESS:
-                # The server has answered, with a no.
-                self._pause()
-                return None
             self._session.drop_claims()
             self._pause()
             if self._board.draining:
                 self._leaving = self._unresolved = True
                 return None
+            # A sign of life: the supervisor ends a worker whose claim is not answered.
+            self._say(replace(self._record, claimed_at=boottime()))
             try:
                 self._session.end_old_sessions()
                 mine = held(self._session.claims(), self._settings.schema, self._start.name)
             except psycopg.Error as again:
                 self._note_trouble("claim", again)
-                error = again
             else:
                 self._trouble = ""
                 return mine[0] if mine else None
@@ -176,7 +194,6 @@ class Worker:
             max_attempts=claimed.max_attempts,
             claimed_at=self._claimed_at,
             max_runtime=limit.total_seconds(),
-            retry_in=wait_before_next(handler, self._settings, claimed.attempt).total_seconds(),
             kind=claimed.kind,
             tenant=claimed.tenant or "",
         )
@@ -184,19 +201,27 @@ class Worker:
             job=claimed.id, kind=claimed.kind, attempt=claimed.attempt, fence=claimed.fence, tenant=claimed.tenant
         ):
             own = self._own_descriptors()
-            before = footprint(own)
             self._stop.install()
+            before = footprint(own)
             self._say(record)
             log.debug("run started")
+            # The handler's own code, so it is asked while the record says that its job runs.
+            record = replace(record, retry_in=wait_before_next(handler, self._settings, claimed.attempt).total_seconds())
+            self._say(record)
             outcome, finished = self._outcome(claimed, handler, record, self._claimed_at + limit.total_seconds())
+            timer = stop_timers()
             self._say(replace(record, phase=Phase.finishing))
-            left = left_behind(before, footprint(own))
-            if not finished:
-                self._finish(claimed, outcome)
-            self._session.clean()
+            reap_dead_programs(before)
+            left = left_behind(before, footprint(own), timer=timer)
             if left:
                 log.warning("the job left something behind: its worker is replaced", left=left)
                 self._leaving = True
+                end_programs(before)
+                # Threads end only with this process: the job must not be claimed again before that.
+                outcome = replace(outcome, wait=max(outcome.wait, AFTER_LEFTOVERS))
+            if not finished:
+                self._finish(claimed, outcome)
+            self._session.clean()
 
     def _outcome(self, claimed: Claim, handler: Handler, record: Record, ends_at: float) -> tuple[Outcome, bool]:
         """Return how the run ended, and whether that is written already."""
@@ -253,10 +278,13 @@ class Worker:
         if outcome.ended is Ended.lost:
             log.warning("the lease was lost: this run is void")
             return
-        held_to_the_end = self._patiently(
-            "finish",
-            lambda: finish(self._session.claims(), self._settings.schema, claimed.id, claimed.fence, claimed.name, outcome),
-        )
+        try:
+            held_to_the_end = self._patiently("finish", lambda: self._finish_once(claimed, outcome))
+        except psycopg.Error as error:
+            # The server has answered, with a no, and would again: what it refuses must not wedge the job.
+            description = describe(error)
+            outcome = Outcome(Ended.failed, wait=outcome.wait, error=description, summary=summarize(description))
+            held_to_the_end = self._patiently("finish", lambda: self._finish_once(claimed, outcome))
         if not held_to_the_end:
             log.warning("the lease was lost: this run is void", outcome=outcome.ended.value)
         elif outcome.ended in (Ended.done, Ended.snoozed):
@@ -264,12 +292,17 @@ class Worker:
         else:
             log.info("run ended", outcome=outcome.ended.value, error=outcome.summary)
 
+    def _finish_once(self, claimed: Claim, outcome: Outcome) -> bool:
+        return finish(self._session.claims(), self._settings.schema, claimed.id, claimed.fence, claimed.name, outcome)
+
     def _patiently(self, verb: str, act: Callable[[], RV]) -> RV:
-        """Do `act` on the claims' connection until the database has answered."""
+        """Do `act` on the claims' connection until the database has answered. Raises what it refuses for what it was given."""
         while True:
             try:
                 answer = act()
-            except (psycopg.Error, PoolClosed, PoolTimeout) as error:
+            except (psycopg.DataError, psycopg.IntegrityError):
+                raise
+            except psycopg.Error as error:
                 self._note_trouble(verb, error)
                 self._session.drop_claims()
                 self._pause()
@@ -317,6 +350,10 @@ class Worker:
 
     def _own_descriptors(self) -> tuple[int, ...]:
         return (self._start.line.fileno(), self._start.note, self._start.stacks)
+
+
+def _connection_is_useless(error: psycopg.Error) -> bool:
+    return isinstance(error, psycopg.OperationalError) or error.sqlstate in CONNECTION_IS_USELESS
 
 
 def _title(record: Record) -> str:

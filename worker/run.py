@@ -12,7 +12,10 @@ import json
 import math
 import os
 import resource
+import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -28,6 +31,7 @@ from fencepost.worker.errors import SUMMARY, clean, describe, summarize
 from fencepost.worker.stop import Stop
 from fencepost.worker.transactions import RunTransactions
 
+EXECUTOR = "job-executor"
 PATIENCE_WITH_TASKS = 1.0
 """Seconds that tasks which a coroutine has left get to end after they were cancelled."""
 
@@ -108,6 +112,8 @@ class Run:
 
     def _awaited(self, awaitable: Any) -> Any:
         loop = asyncio.new_event_loop()
+        executor = ThreadPoolExecutor(thread_name_prefix=EXECUTOR)
+        loop.set_default_executor(executor)
         try:
             task = loop.create_task(_main(awaitable))
             self._stop.arm_task(task)
@@ -122,6 +128,8 @@ class Run:
                 if left:
                     loop.run_until_complete(asyncio.wait(left, timeout=PATIENCE_WITH_TASKS))
                 loop.run_until_complete(loop.shutdown_asyncgens())
+                executor.shutdown(wait=False, cancel_futures=True)
+                _wait_for_idle_threads()
         finally:
             loop.close()
 
@@ -153,6 +161,13 @@ class Run:
 
 def _done(value: Any) -> Outcome:
     return Outcome(Ended.done, result=encode(value, "the result"))
+
+
+def _wait_for_idle_threads() -> None:
+    """Let the executor's threads end that have nothing to do any more: such are no leftovers."""
+    until = time.monotonic() + PATIENCE_WITH_TASKS
+    while any(thread.name.startswith(EXECUTOR) for thread in threading.enumerate()) and time.monotonic() < until:
+        time.sleep(0.001)
 
 
 async def _main(awaitable: Any) -> Any:

@@ -41,6 +41,7 @@ class Session:
         )
         self._claims: Connection[tuple[Any, ...]] | None = None
         self._job: Connection[tuple[Any, ...]] | None = None
+        self._used = False
         self._sockets: dict[int, tuple[int, int]] = {}
         self._forgotten: list[Connection[tuple[Any, ...]]] = []
 
@@ -67,7 +68,10 @@ class Session:
         patience = tenacity.Retrying(
             retry=tenacity.retry_if_result(bool), wait=tenacity.wait_fixed(0.05), stop=tenacity.stop_after_delay(10)
         )
-        patience(lambda: end_sessions(conn, self._settings.schema, self._application))
+        try:
+            patience(lambda: end_sessions(conn, self._settings.schema, self._application))
+        except tenacity.RetryError:
+            raise psycopg.OperationalError("an old session of this worker does not end") from None
 
     def is_whole(self) -> bool:
         """Whether the sockets of both connections are still what they were when they were opened."""
@@ -90,6 +94,7 @@ class Session:
             self._job = self._connect()
             # What is discarded after each job are prepared statements too, and DISCARD ALL itself would become one.
             self._job.prepare_threshold = None
+        self._used = True
         return self._job.pgconn
 
     def reusable(self) -> bool:
@@ -98,8 +103,9 @@ class Session:
 
     def clean(self) -> None:
         """Make the job's connection as new, or do without it: the next job opens another."""
-        if self._job is None:
+        if self._job is None or not self._used:
             return
+        self._used = False
         try:
             statements.discard(self._job, self._settings.schema)
         except psycopg.Error:

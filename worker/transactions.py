@@ -214,8 +214,8 @@ class RunTransactions:
             tenant_setting=self._settings.tenant_setting,
             tenant=self._tenant,
             role=self._settings.job_role,
-            # No less than a moment, since 0 would mean no limit at all.
-            time_left=max(1, int(left * 1000)),
+            # No less than a moment, since 0 would mean no limit at all; no more than the server's setting holds.
+            time_left=min(max(1, int(left * 1000)), 2**31 - 1),
         )
 
     @staticmethod

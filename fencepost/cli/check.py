@@ -62,7 +62,7 @@ def check(*, as_json: bool) -> int:
     with _stdout_for_answers_only():
         handlers_error = try_import(settings)
     found = asyncio.run(_look(settings))
-    sessions = 3 + 2 * settings.concurrency
+    sessions = 4 + 2 * settings.concurrency
     if found.max_connections is not None and sessions > found.max_connections:
         found.warnings.append(
             f"FENCEPOST_CONCURRENCY={settings.concurrency} may need {sessions} sessions, and the server allows "

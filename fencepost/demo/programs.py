@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]  # it brings no types
+import psutil
 
 PR_SET_PDEATHSIG = 1
 

@@ -624,7 +624,7 @@ def test_a_check_says_what_is_fine_and_what_a_container_needs(shell: Shell, hand
     assert done.returncode == 0, done
     document = json.loads(done.stdout)
     assert document["ok"]
-    assert (document["sessions_at_most"], document["grace_period_above"]) == (11, 13)
+    assert (document["sessions_at_most"], document["grace_period_above"]) == (12, 13)
     assert document["unknown_variables"] == ["FENCEPOST_CONCURENCY"]
     told = shell("check", handlers=handlers, concurrency="1000").stdout
     for part in ("nothing refuses a start", "at most 2003", "raise max_connections", "more than 28 s"):

@@ -57,13 +57,13 @@ def test_a_lane_is_searched_behind_what_was_taken_there() -> None:
     assert (second.after_run_at, second.after_id) == (START, 0)
 
 
-def test_a_look_at_the_whole_forgets_the_keys() -> None:
-    """What landed below them is found so; lanes that are gone are gone."""
+def test_a_look_at_the_whole_forgets_the_keys_of_what_it_finds() -> None:
+    """What landed below them is found so; a lane that is empty now is kept for what comes there next."""
     lanes = Lanes(("default",))
     lanes.look_at_all([("default", 0), ("default", 1)])
     lanes.took(claimed(7))
     lanes.look_at_all([("default", 0)])
-    assert [(lane.priority, lane.after_run_at) for lane in lanes.in_order()] == [(0, START)]
+    assert [(lane.priority, lane.after_run_at) for lane in lanes.in_order()] == [(0, START), (1, START)]
 
 
 def test_what_was_taken_in_an_unknown_lane_changes_nothing() -> None:
