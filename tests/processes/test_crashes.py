@@ -126,8 +126,18 @@ def test_whatever_a_job_raises_or_returns_is_one_failed_run(
 
 
 @pytest.mark.parametrize(
-    "kind", ["commits_by_hand", "commits_by_sql", "rolls_back_by_sql", "closes_its_connection", "leaves_a_transaction_open",
-             "ends_its_backend", "swallows_its_own_commit", "aborts_its_transaction", "begins_another"]
+    "kind",
+    [
+        "commits_by_hand",
+        "commits_by_sql",
+        "rolls_back_by_sql",
+        "closes_its_connection",
+        "leaves_a_transaction_open",
+        "ends_its_backend",
+        "swallows_its_own_commit",
+        "aborts_its_transaction",
+        "begins_another",
+    ],
 )
 def test_a_job_that_ends_its_transaction_itself_has_failed_and_the_next_one_finds_a_new_session(
     start_supervisor: Callable[..., Supervisor], jobs: Jobs, kind: str
@@ -152,8 +162,17 @@ def test_a_connection_that_a_job_has_kept_refuses(start_supervisor: Callable[...
     assert len(jobs.rows(job)) == 2
 
 
-@pytest.mark.parametrize("kind", ["leaves_a_thread", "leaves_a_program", "leaves_an_executor", "closes_descriptors",
-                                  "forks_and_both_return", "loses_stdout"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "leaves_a_thread",
+        "leaves_a_program",
+        "leaves_an_executor",
+        "closes_descriptors",
+        "forks_and_both_return",
+        "loses_stdout",
+    ],
+)
 def test_what_a_job_leaves_in_its_process_costs_the_process_and_not_the_run(
     start_supervisor: Callable[..., Supervisor], jobs: Jobs, kind: str
 ) -> None:

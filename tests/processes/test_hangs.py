@@ -22,7 +22,9 @@ def test_a_job_that_hangs_in_c_is_gone_with_all_that_it_started(
     jobs.wait_for_mark(job, note="all started")
     programs = [int(mark.note.split()[1]) for mark in database.execute("select * from test.marks where note like 'program%%'")]
     assert len(programs) == 3
-    assert database.value("select count(*) from pg_stat_activity where query like '%%pg_sleep(120)%%' and pid <> pg_backend_pid()")
+    assert database.value(
+        "select count(*) from pg_stat_activity where query like '%%pg_sleep(120)%%' and pid <> pg_backend_pid()"
+    )
 
     dead = jobs.wait_for(job, "dead", within=6)
     assert (dead.finished_at - dead.started_at).total_seconds() < 4
@@ -30,15 +32,16 @@ def test_a_job_that_hangs_in_c_is_gone_with_all_that_it_started(
     assert run.outcome == "overran"
     assert "in hangs_in_every_way" in run.stack
     # Booked only after all of it was gone: nothing is waited for here.
-    assert database.value("select count(*) from pg_stat_activity where query like '%%pg_sleep(120)%%' and pid <> pg_backend_pid()") == 0
+    assert (
+        database.value("select count(*) from pg_stat_activity where query like '%%pg_sleep(120)%%' and pid <> pg_backend_pid()")
+        == 0
+    )
     assert not [pid for pid in programs if is_running(pid)]
     assert supervisor.is_alive()
 
 
 @pytest.mark.parametrize("kind", ["swallows_everything", "stops_itself", "blocks_signals", "spins_in_python"])
-def test_a_job_that_does_not_want_to_stop_is_killed(
-    start_supervisor: Callable[..., Supervisor], jobs: Jobs, kind: str
-) -> None:
+def test_a_job_that_does_not_want_to_stop_is_killed(start_supervisor: Callable[..., Supervisor], jobs: Jobs, kind: str) -> None:
     """C1, C13, C94: dead by max runtime + grace + 1 s, never a success; its slot works on."""
     supervisor = start_supervisor(concurrency=1, kill_grace="0.5s")
     job = jobs.enqueue(kind, max_runtime=1, max_attempts=1)
@@ -77,9 +80,7 @@ def test_a_handler_that_cleans_up_and_returns_when_asked_to_stop_is_done(
 def test_a_hanging_import_is_ended_at_the_boot_timeout(start_supervisor: Callable[..., Supervisor], jobs: Jobs) -> None:
     """C10, D2: the stuck worker is killed and replaced; the job runs at attempt 1."""
     job = jobs.enqueue("ok")
-    supervisor = start_supervisor(
-        concurrency=1, boot_timeout="3s", handlers="hangs_at_first_import,handlers_for_tests"
-    )
+    supervisor = start_supervisor(concurrency=1, boot_timeout="3s", handlers="hangs_at_first_import,handlers_for_tests")
     supervisor.wait_for_log("not ready in time", within=6)
     assert jobs.wait_for(job, within=6).attempts == 1
     wait_until(lambda: len(supervisor.workers()) == 1, what="one worker")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 
@@ -58,7 +59,7 @@ def test_an_outage_within_the_lease_loses_nothing_and_repeats_nothing(
         assert len(jobs.rows(job)) == 1
         assert jobs.outcomes(job)[-1] == "done"
         runs = jobs.runs(job)
-        assert all(earlier.finished_at <= later.started_at for earlier, later in zip(runs, runs[1:], strict=False))
+        assert all(earlier.finished_at <= later.started_at for earlier, later in pairwise(runs))
     assert supervisor.is_alive()
 
 
@@ -110,9 +111,7 @@ def test_a_failure_is_booked_with_its_own_text_although_the_database_was_away(
     assert jobs.get(job).attempts == 1
 
 
-def test_ended_sessions_cost_no_attempt(
-    start_supervisor: Callable[..., Supervisor], jobs: Jobs, database: Database
-) -> None:
+def test_ended_sessions_cost_no_attempt(start_supervisor: Callable[..., Supervisor], jobs: Jobs, database: Database) -> None:
     """C42, C44, C107: every session of ours ended, again and again; jobs run at attempt 1, and soon after their enqueue."""
     supervisor = start_supervisor(concurrency=2, poll="30s")
     supervisor.wait_for_workers(2)

@@ -66,9 +66,7 @@ def test_a_run_that_still_has_its_lease_survives_a_freeze(start_supervisor: Call
     assert len(jobs.marks(job)) == 1
 
 
-def test_the_jobs_of_a_killed_supervisor_are_taken_over(
-    start_supervisor: Callable[..., Supervisor], jobs: Jobs
-) -> None:
+def test_the_jobs_of_a_killed_supervisor_are_taken_over(start_supervisor: Callable[..., Supervisor], jobs: Jobs) -> None:
     """C17, C28, C39, G2: its children die with it, and others run its jobs at attempt 2 in the promised time, not before."""
     killed = start_supervisor(concurrency=2)
     killed.wait_for_workers(2)

@@ -19,10 +19,12 @@ def test_what_a_job_does_to_the_tenant_is_gone_with_its_transaction(
     database.execute(
         """
         create table test.invoices (tenant_id int not null, number int not null);
-        insert into test.invoices select tenant, number from generate_series(1, 100) tenant, generate_series(1, 1000 / tenant) number;
+        insert into test.invoices
+            select tenant, number from generate_series(1, 100) tenant, generate_series(1, 1000 / tenant) number;
         alter table test.invoices enable row level security;
         alter table test.invoices force row level security;
-        create policy by_tenant on test.invoices using (tenant_id = nullif(current_setting('app.tenant', true), '')::int);
+        create policy by_tenant on test.invoices
+            using (tenant_id = nullif(current_setting('app.tenant', true), '')::int);
         grant select on test.invoices to public;
         """
     )
@@ -68,7 +70,8 @@ def test_no_session_of_ours_is_idle_in_a_transaction_and_nothing_is_left(
     supervisor = start_supervisor(concurrency=2)
     supervisor.wait_for_workers(2)
     database.execute(
-        "select fencepost.enqueue(case n % 2 when 0 then 'quick' else 'writes_quickly' end, tenant => '1') from generate_series(1, 1000) n"
+        "select fencepost.enqueue(case n % 2 when 0 then 'quick' else 'writes_quickly' end, tenant => '1')"
+        " from generate_series(1, 1000) n"
     )
     sample = """
         select a.application_name, a.query from pg_stat_activity a
@@ -87,9 +90,13 @@ def test_no_session_of_ours_is_idle_in_a_transaction_and_nothing_is_left(
     assert supervisor.process.returncode == 0
     assert supervisor.left() == []
     wait_until(
-        lambda: database.value(
-            "select count(*) from pg_stat_activity where application_name like 'fencepost%%' and datname = current_database()"
-        ) == 0,
+        lambda: (
+            database.value(
+                "select count(*) from pg_stat_activity"
+                " where application_name like 'fencepost%%' and datname = current_database()"
+            )
+            == 0
+        ),
         within=2,
         what="the end of our sessions",
     )

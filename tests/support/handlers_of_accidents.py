@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import ctypes
 import itertools
 import os
+import platform
 import re
 import select
 import signal
@@ -13,12 +15,13 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import psycopg
+from handlers_for_tests import insert_row, mark, marked
 
 from fencepost import Job, Stopped, handler
-from handlers_for_tests import insert_row, mark, marked
 
 # ---- what they raise and return
 
@@ -198,7 +201,7 @@ def swallows_its_own_commit(job: Job) -> None:
     try:
         with job.transaction() as conn:
             conn.execute("commit")
-    except Exception:  # noqa: BLE001, S110
+    except Exception:  # noqa: BLE001
         pass
 
 
@@ -403,13 +406,15 @@ def counts_invoices(job: Job, *, way: str) -> dict[str, Any]:
             conn.execute("select set_config('app.tenant', '1', false)")
     if way == "sets_role_and_temp":
         with job.transaction() as conn:
-            conn.execute("create temporary table invoices (tenant_id int); set search_path = pg_temp; select pg_advisory_lock(1)")
+            conn.execute(
+                "create temporary table invoices (tenant_id int); set search_path = pg_temp; select pg_advisory_lock(1)"
+            )
     return {"before": before, "count": row[0]}
 
 
 def _left_in_the_session(job: Job) -> list[str]:
     """Return what earlier jobs have left in the session that this one will get: looked at underneath, before any use."""
-    conn = job._transactions._session._job  # type: ignore[attr-defined]  # noqa: SLF001
+    conn = job._transactions._session._job  # type: ignore[attr-defined]
     if conn is None:
         return []
     found = conn.execute(
@@ -437,3 +442,56 @@ def tells_its_backend(job: Job) -> int:
 def tenantless(job: Job) -> dict[str, Any]:
     """Run without a tenant."""
     return {"tenant": job.tenant}
+
+
+# ---- what a second look at the races found
+
+
+@marked("dies_with_a_family")
+def dies_with_a_family(job: Job) -> None:
+    """Leave a program and its child, out of the group; tell at the next attempt which of the earlier ones still live."""
+    with psycopg.connect(os.environ["DATABASE_URL"]) as own:
+        found = own.execute("select note from test.marks where job = %s and note like 'family%%'", [job.id]).fetchall()
+    living = [pid for row in found for pid in row[0].split()[1:] if os.path.exists(f"/proc/{pid}")]
+    mark(job, f"living: {living}")
+    parent = subprocess.Popen(["sh", "-c", "sleep 987; :"], start_new_session=True)
+    while not (children := Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()):
+        time.sleep(0.01)
+    mark(job, " ".join(["family", str(parent.pid), *children]))
+    os._exit(1)
+
+
+@marked("leaves_its_main_thread")
+def leaves_its_main_thread(job: Job) -> None:
+    """End the main thread alone, while other threads live on."""
+    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+    ctypes.CDLL(None).syscall(60 if platform.machine() == "x86_64" else 93, 0)
+
+
+@marked("leaves_an_alarm")
+def leaves_an_alarm(job: Job) -> None:
+    """Leave a timer whose signal raises, and every other signal blocked."""
+
+    def ring(_signum: int, _frame: object) -> None:
+        raise TimeoutError("the alarm of another job")
+
+    signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+
+
+@marked("blocks_signals_and_returns")
+def blocks_signals_and_returns(job: Job) -> None:
+    """Leave signals blocked, among them the one that asks to stop."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2, signal.SIGTERM})
+
+
+@handler("uses_a_thread")
+async def uses_a_thread(job: Job) -> int:
+    """Use the loop's executor, and wait for it."""
+    return await asyncio.to_thread(os.getpid)
+
+
+@handler("tells_its_process")
+def tells_its_process(job: Job) -> int:
+    """Return the pid of the worker."""
+    return os.getpid()

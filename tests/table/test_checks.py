@@ -110,9 +110,7 @@ def test_each_right_that_is_missing_is_named_with_a_grant_that_cures_it(
     assert refusals(fresh_database.worker_url, settings_of()) == []
 
 
-def test_a_login_without_any_right_is_told_all_of_them_at_once(
-    empty_database: Database, settings_of: SettingsOf
-) -> None:
+def test_a_login_without_any_right_is_told_all_of_them_at_once(empty_database: Database, settings_of: SettingsOf) -> None:
     """C117: one look names them all, and warnings do not fail on them."""
     empty_database.migrate()
     found = refusals(empty_database.worker_url, settings_of())
@@ -139,9 +137,7 @@ def test_a_role_of_jobs_that_does_not_exist_is_refused(database: Database, setti
     assert "no such role" in only(refusals(database.worker_url, settings_of(job_role="nobody-knows"))).what
 
 
-def test_a_schema_of_another_name_and_an_empty_search_path_are_fine(
-    empty_database: Database, settings_of: SettingsOf
-) -> None:
+def test_a_schema_of_another_name_and_an_empty_search_path_are_fine(empty_database: Database, settings_of: SettingsOf) -> None:
     """C118: each statement names everything with its schema."""
     empty_database.migrate("Jobs-1")
     empty_database.execute(f"alter role {empty_database.worker} set search_path = ''")
@@ -162,9 +158,7 @@ def test_a_schema_that_is_not_there_is_no_refusal_but_said(empty_database: Datab
         refusals(empty_database.worker_url, settings_of())
 
 
-def test_a_schema_that_is_older_is_refused_with_both_versions(
-    fresh_database: Database, settings_of: SettingsOf
-) -> None:
+def test_a_schema_that_is_older_is_refused_with_both_versions(fresh_database: Database, settings_of: SettingsOf) -> None:
     """C120: new code on an old schema would burn its jobs."""
     fresh_database.execute("update fencepost.schema_version set version = version - 1")
     refusal = only(refusals(fresh_database.worker_url, settings_of()))
@@ -202,9 +196,7 @@ def test_a_server_that_is_too_old_is_refused(
     ],
     ids=["no policy", "a tenant's", "only reads", "someone else's"],
 )
-def test_a_queue_that_hides_jobs_is_refused(
-    fresh_database: Database, settings_of: SettingsOf, policy: str | None
-) -> None:
+def test_a_queue_that_hides_jobs_is_refused(fresh_database: Database, settings_of: SettingsOf, policy: str | None) -> None:
     """C68: the worker would idle, and everything would look healthy."""
     fresh_database.execute("alter table fencepost.jobs enable row level security, force row level security")
     if policy:
@@ -253,9 +245,7 @@ def test_a_superuser_is_refused_where_tables_have_policies(fresh_database: Datab
     assert ["superuser" in line for line in warnings(fresh_database.url, settings)] == [True]
 
 
-def test_a_role_with_bypassrls_is_refused_where_tables_have_policies(
-    fresh_database: Database, settings_of: SettingsOf
-) -> None:
+def test_a_role_with_bypassrls_is_refused_where_tables_have_policies(fresh_database: Database, settings_of: SettingsOf) -> None:
     """C66: as for a superuser; also if it is only the login, behind another role."""
     protect_a_table(fresh_database)
     fresh_database.execute(f"alter role {fresh_database.worker} bypassrls")

@@ -59,10 +59,7 @@ def parsed(name: str) -> ast.Module:
 
 def found(look: Callable[[ast.Module], Iterator[tuple[ast.AST, str]]], allowed: set[str] = frozenset()) -> list[str]:
     return [
-        f"{name}:{node.lineno}: {what}"
-        for name in files(".py")
-        if name not in allowed
-        for node, what in look(parsed(name))
+        f"{name}:{node.lineno}: {what}" for name in files(".py") if name not in allowed for node, what in look(parsed(name))
     ]
 
 

@@ -1,0 +1,67 @@
+"""Orders to stop reach the child that they were meant for."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from fencepost.board import Board, Phase, Record, boottime
+from fencepost.jobs.heartbeat import Answer
+from fencepost.settings import read
+from fencepost.supervisor.database import Link
+from fencepost.supervisor.heartbeat import _take
+from fencepost.supervisor.kill import kill_run, stop_run
+from fencepost.supervisor.state import Child, Slot, State
+
+
+@pytest.fixture
+def bystander() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that must not be signalled."""
+    process = subprocess.Popen(["sleep", "60"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def a_child(pid: int) -> Child:
+    ours, theirs = socket.socketpair()
+    theirs.close()
+    return Child("w1", 1, pid, None, ours, os.memfd_create("note"), os.memfd_create("stacks"), boottime(), ready=True)
+
+
+@pytest.mark.parametrize("order", ["stop", "kill", "cancelled by the heartbeat's answer"])
+def test_an_order_for_a_dead_child_does_not_reach_the_next_one_in_its_slot(
+    bystander: subprocess.Popen[bytes], order: str
+) -> None:
+    """B13: claims are numbered from 1 in each worker, so the order would be true of the next one's claim too."""
+
+    async def act() -> Board:
+        settings = read()
+        board = Board(1)
+        link = Link(settings, "duty", "s1", 5.0)
+        state = State(settings, "s1", board, [Slot(1)], link, link, link)
+        dead, alive = a_child(bystander.pid), a_child(bystander.pid)
+        state.slots[0].child = alive
+        board.write(1, Record(Phase.running, claim=1, job_id=7, claimed_at=boottime(), max_runtime=60))
+        match order:
+            case "stop":
+                await stop_run(state, dead, 1, "cancel")
+            case "kill":
+                await kill_run(state, dead, 1, "lease")
+            case _:
+                _take(state, dead, 1, Answer("renewed", cancel_requested=True), boottime())
+                await asyncio.sleep(0)
+        for child in (dead, alive):
+            child.close()
+        return board
+
+    board = asyncio.run(act())
+    assert board.asked_to_stop(1) == (0, None)
+    assert bystander.poll() is None
+    assert signal.SIGUSR2 not in signal.sigpending()
