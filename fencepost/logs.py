@@ -15,11 +15,15 @@ import sys
 from typing import Any
 
 import structlog
+from structlog.typing import EventDict
 
 from fencepost.settings import Settings
 
 PIECE = 4096
 """What a pipe that is writable at all takes at once without blocking (PIPE_BUF, pipe(7))."""
+
+
+FIRST = ("time", "level", "event", "job", "kind", "attempt", "fence", "tenant", "outcome", "error")
 
 
 class Sink:
@@ -76,6 +80,11 @@ class Sink:
 sink = Sink()
 
 
+def _in_order(_logger: object, _method: str, event: EventDict) -> EventDict:
+    """Put first what a person looks for first."""
+    return {**{key: event[key] for key in FIRST if key in event}, **event}
+
+
 def configure(settings: Settings) -> None:
     """Send our events, and what jobs log through `logging`, to stderr as FENCEPOST_LOG_FORMAT and _LEVEL say."""
     console = settings.log_format == "console" or (not settings.log_format and sys.stderr is not None and os.isatty(2))
@@ -89,7 +98,11 @@ def configure(settings: Settings) -> None:
     last: list[Any] = (
         [structlog.dev.ConsoleRenderer(colors=os.isatty(2), timestamp_key="time")]
         if console
-        else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(ensure_ascii=False, default=repr)]
+        else [
+            structlog.processors.format_exc_info,
+            _in_order,
+            structlog.processors.JSONRenderer(ensure_ascii=False, default=repr),
+        ]
     )
     structlog.configure(
         processors=[*shared, *last],

@@ -6,6 +6,7 @@ import asyncio
 import concurrent.futures
 import ctypes
 import itertools
+import logging
 import os
 import platform
 import re
@@ -495,3 +496,9 @@ async def uses_a_thread(job: Job) -> int:
 def tells_its_process(job: Job) -> int:
     """Return the pid of the worker."""
     return os.getpid()
+
+
+@handler("logs_something")
+def logs_something(job: Job) -> None:
+    """Log as any library does."""
+    logging.getLogger("some.library").warning("something %s", "happened")
