@@ -171,10 +171,8 @@ begin
     end loop;
 
     -- The channel is the schema's name; the queue tells a supervisor whether it need look. Sent with the caller's
-    -- commit, never before.
-    if coalesce(enqueue.run_at, now() + coalesce(enqueue.after, interval '0')) <= now() then
-        perform pg_notify('fencepost', coalesce(enqueue.queue, 'default'));
-    end if;
+    -- commit, never before. For a scheduled job too: the supervisor then knows until when it may sleep.
+    perform pg_notify('fencepost', coalesce(enqueue.queue, 'default'));
     return new_id;
 end
 $$;

@@ -153,9 +153,9 @@ def test_a_scheduled_job_starts_when_it_is_due(start_supervisor: Callable[..., S
     """Not at the next poll: the supervisor sleeps until then."""
     supervisor = start_supervisor(concurrency=1, poll="30s")
     supervisor.wait_for_workers(1)
-    job = jobs.enqueue("ok", after=2)
-    # Looked at once, so that it knows when.
+    # Once it listens, and has nothing else to do.
     jobs.wait_for(jobs.enqueue("ok"))
+    job = jobs.enqueue("ok", after=2)
     row = jobs.wait_for(job, within=5)
     assert (row.started_at - row.run_at).total_seconds() < 0.5
     wait_until(supervisor.is_alive)

@@ -488,12 +488,12 @@ def test_notifications_are_small_and_few(conn: Connection, listener: Callable[[]
     assert max(len(notify.payload.encode()) for notify in heard) < 200
 
 
-def test_a_job_that_is_due_later_wakes_nobody(conn: Connection, listener: Callable[[], list[psycopg.Notify]]) -> None:
-    """The poll knows when it is due."""
+def test_a_job_that_is_due_later_is_told_of_once(conn: Connection, listener: Callable[[], list[psycopg.Notify]]) -> None:
+    """So that the supervisor knows until when it may sleep; of one commit it is told once."""
     enqueue(conn, "ok", after=60)
     enqueue(conn, "ok", run_at=datetime.now(UTC) + timedelta(hours=1))
     conn.commit()
-    assert listener() == []
+    assert [told.payload for told in listener()] == ["default"]
 
 
 def test_a_key_that_is_taken_wakes_nobody(conn: Connection, listener: Callable[[], list[psycopg.Notify]]) -> None:
