@@ -25,6 +25,9 @@ log = structlog.get_logger()
 TOGETHER = 0.02
 """Seconds in which notifications count as one reason to look how much work there is. Those woken for it have looked by then."""
 
+NOBODY_IDLE = 0.1
+"""Seconds until the board is looked at again where no worker was idle. Costs no statement."""
+
 BETWEEN_CONNECTS = tenacity.wait_random(0.5, 2.0)
 
 
@@ -44,6 +47,8 @@ async def poll(state: State) -> None:
         pause = state.settings.poll
         idle = len(state.idle())
         if not idle or state.kinds is None or state.draining:
+            # Nobody to wake, and so nothing to ask; but soon, when there is: what is due next is not known until then.
+            pause = min(pause, NOBODY_IDLE)
             continue
         try:
             found = await state.duty.run(partial(_waiting, state=state, idle=idle))

@@ -1,0 +1,126 @@
+"""Claim: the first step of a job's way.
+
+Invariant: what was claimed is run, given back, or left to the supervisor to find. A claim whose answer was lost may have been
+carried out: its session is ended first, then the table is asked by the claim's name (protocol, rule 8).
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import psycopg
+
+from fencepost.board import Phase, Record, boottime
+from fencepost.handlers import registered
+from fencepost.jobs.claim import Claim, claim, held, lanes
+from fencepost.start import WorkerStart, claim_name
+from fencepost.worker.lanes import Lanes
+from fencepost.worker.line import Line
+from fencepost.worker.patience import Patience, is_an_answer
+from fencepost.worker.session import Session
+
+
+class Claims:
+    """A worker's claims, one after the other.
+
+    `number` counts them, `claimed_at` is from when all deadlines of the last one count. `searched` says whether it could look
+    for work, `unresolved` whether it was left open what became of it.
+    """
+
+    def __init__(self, start: WorkerStart, session: Session, line: Line, patience: Patience) -> None:
+        self._start = start
+        self._settings = start.settings
+        self._session = session
+        self._line = line
+        self._patience = patience
+        self._lanes = Lanes(start.settings.queues)
+        self._max_attempts = {
+            kind: handler.max_attempts or start.settings.max_attempts for kind, handler in registered().items()
+        }
+        self.number = 0
+        self.claimed_at = 0.0
+        self.searched = False
+        self.unresolved = False
+        self._sent = False
+        self._looked = True
+
+    def next(self) -> Claim | None:
+        """Claim one job, if there is one."""
+        self.number += 1
+        # Before the claim is sent: the server's lease begins later than ours.
+        self.claimed_at = boottime()
+        self._line.say(Record(Phase.claiming, claim=self.number, claimed_at=self.claimed_at))
+        self.searched = self._sent = False
+        try:
+            found = self._search(claim_name(self._start.name, self.number))
+        except Exception as error:  # noqa: BLE001  # an answer that can't be read is a lost one
+            self._patience.note("claim", error)
+            return self._after(error)
+        self.searched = True
+        self._patience.answered()
+        return found
+
+    def came_too_late(self) -> bool:
+        """Whether what was claimed must not be started any more: its lease is all but over, or the order to drain came."""
+        return self._line.draining or boottime() >= self.claimed_at + self._settings.holds_for
+
+    def until_next_look(self) -> float | None:
+        """Return how long to sleep: until woken, or until the whole may be looked at, if it should have been and was not."""
+        return None if self._looked else self._lanes.may_look_in(boottime())
+
+    def _search(self, name: str) -> Claim | None:
+        """Look behind the keys; else, or if it is time, at the whole."""
+        conn = self._session.claims()
+        self._looked = True
+        if not self._lanes.may_look_at_all(boottime(), busy=True):
+            found = self._take(conn, name)
+            if found is not None:
+                return found
+            if not self._lanes.may_look_at_all(boottime(), busy=False):
+                self._looked = False
+                return None
+        began = boottime()
+        self._lanes.look_at_all(lanes(conn, self._settings.schema, self._settings.queues))
+        found = self._take(conn, name)
+        self._lanes.looked_at_all(boottime(), boottime() - began)
+        return found
+
+    def _take(self, conn: psycopg.Connection[tuple[object, ...]], name: str) -> Claim | None:
+        in_order = self._lanes.in_order()
+        if not in_order:
+            return None
+        self._sent = True
+        found = claim(
+            conn,
+            self._settings.schema,
+            name=name,
+            lanes=in_order,
+            max_attempts=self._max_attempts,
+            lease=timedelta(seconds=self._settings.lease),
+        )
+        if found is not None:
+            self._lanes.took(found)
+        return found
+
+    def _after(self, error: Exception) -> Claim | None:
+        """Wait, and find out what became of the claim, if that is open. What was claimed is adopted."""
+        if is_an_answer(error) or not self._sent:
+            if not is_an_answer(error):
+                self._session.drop_claims()
+            self._patience.pause()
+            return None
+        while True:
+            self._session.drop_claims()
+            self._patience.pause()
+            if self._line.draining:
+                self.unresolved = True
+                return None
+            self._line.say_still_claiming()
+            try:
+                self._session.end_old_sessions()
+                mine = held(self._session.claims(), self._settings.schema, self._start.name)
+            except psycopg.Error as again:
+                self._patience.note("claim", again)
+            else:
+                self._patience.answered()
+                return mine[0] if mine else None
