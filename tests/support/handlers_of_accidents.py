@@ -398,6 +398,7 @@ def counts_invoices(job: Job, *, way: str) -> dict[str, Any]:
         row = conn.execute("select count(*), current_setting('app.tenant') from test.invoices").fetchone()
         assert row is not None
         assert row[1] == job.tenant
+    between = _left_in_the_session(job)
     if way == "raises":
         raise ValueError("on purpose")
     if way == "dies":
@@ -410,7 +411,7 @@ def counts_invoices(job: Job, *, way: str) -> dict[str, Any]:
             conn.execute(
                 "create temporary table invoices (tenant_id int); set search_path = pg_temp; select pg_advisory_lock(1)"
             )
-    return {"before": before, "count": row[0]}
+    return {"before": before, "between": between, "count": row[0]}
 
 
 def _left_in_the_session(job: Job) -> list[str]:
