@@ -1,0 +1,70 @@
+"""A wake-up that comes while a worker is about to sleep."""
+
+from __future__ import annotations
+
+import pytest
+
+from fencepost.board import Board, Phase, Record
+from fencepost.worker.loop import Worker
+
+
+class OneLine:
+    """The worker's end of the line, that tells whether the worker has slept."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self.slept = 0
+        self.said: list[Phase] = []
+
+    @property
+    def draining(self) -> bool:
+        return self._board.draining
+
+    @property
+    def wakes(self) -> int:
+        return self._board.wakes
+
+    def say(self, record: Record) -> None:
+        self.said.append(record.phase)
+
+    def sleep(self, _seconds: float | None) -> None:
+        self.slept += 1
+        self._board.drain()
+
+
+class NoJobs:
+    """Claims that find nothing; a wake-up comes while the first one looks."""
+
+    unresolved = False
+    number = 0
+
+    def __init__(self, board: Board, *, woken: bool, searched: bool) -> None:
+        self._board = board
+        self._woken = woken
+        self.searched = searched
+
+    def next(self) -> None:
+        self.number += 1
+        if self.number == 1 and self._woken:
+            self._board.wake()
+        if self.number == 2:
+            self.searched = True
+
+    def until_next_look(self) -> None:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("woken", "searched", "looks"),
+    [(False, True, 1), (True, True, 2), (False, False, 2)],
+    ids=["no wake-up", "a wake-up while it looked", "it could not look"],
+)
+def test_a_worker_looks_again_before_it_sleeps_over_a_wake_up(woken: bool, searched: bool, looks: int) -> None:
+    """Rule 23: the count is compared around each look, and what could not be looked for is no reason to sleep."""
+    board = Board(1)
+    worker = Worker.__new__(Worker)
+    line, claims = OneLine(board), NoJobs(board, woken=woken, searched=searched)
+    worker._line, worker._claims, worker._leaving = line, claims, False  # type: ignore[assignment]
+    worker.work()
+    assert (claims.number, line.slept) == (looks, 1)
+    assert line.said[-2:] == [Phase.idle, Phase.leaving]
