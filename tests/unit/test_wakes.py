@@ -59,7 +59,7 @@ class NoJobs:
     [(False, True, 1), (True, True, 2), (False, False, 2)],
     ids=["no wake-up", "a wake-up while it looked", "it could not look"],
 )
-def test_a_worker_looks_again_before_it_sleeps_over_a_wake_up(woken: bool, searched: bool, looks: int) -> None:
+def test_a_worker_looks_again_before_it_sleeps_over_a_wake_up(*, woken: bool, searched: bool, looks: int) -> None:
     """Rule 23: the count is compared around each look, and what could not be looked for is no reason to sleep."""
     board = Board(1)
     worker = Worker.__new__(Worker)
