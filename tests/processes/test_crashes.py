@@ -154,6 +154,22 @@ def test_a_job_that_ends_its_transaction_itself_has_failed_and_the_next_one_find
     assert supervisor.is_alive()
 
 
+def test_a_coroutine_has_the_same_transactions_as_a_function(start_supervisor: Callable[..., Supervisor], jobs: Jobs) -> None:
+    """Promise 3: fenced, tenant-local, and with transaction=True once: a run that failed has left nothing."""
+    start_supervisor(concurrency=1, backoff="0s")
+    job = jobs.enqueue("writes_async", tenant="acme")
+    once = jobs.enqueue("writes_once_async", {"fail": True})
+    bad = jobs.enqueue("commits_async", max_attempts=1)
+    assert jobs.wait_for(job).result == "acme"
+    assert len(jobs.rows(job)) == 1
+    assert jobs.wait_for(once).attempts == 2
+    assert [row.attempt for row in jobs.rows(once)] == [2]
+    assert "ended its transaction" in jobs.wait_for(bad, "dead").last_error
+    assert jobs.rows(bad) == []
+    # What it enqueued exists, since its transaction was committed, and belongs to the same tenant.
+    assert jobs.wait_for(bad + 1).tenant_id == "acme"
+
+
 def test_a_connection_that_a_job_has_kept_refuses(start_supervisor: Callable[..., Supervisor], jobs: Jobs) -> None:
     """Rule 4: it is dead with its transaction, although the session beneath it is the same."""
     start_supervisor(concurrency=1)

@@ -51,6 +51,29 @@ def test_many_jobs_use_one_session(start_supervisor: Callable[..., Supervisor], 
     assert len({jobs.wait_for(job, within=15).result for job in enqueued}) == 1
 
 
+def test_a_job_works_as_its_role_and_is_kept_out_of_the_queue(
+    start_supervisor: Callable[..., Supervisor], jobs: Jobs, database: Database
+) -> None:
+    """Rule 5: fence and finish need no right of that role on the queue, in both ways of having a transaction."""
+    role = f"job_{database.name}"
+    database.execute(
+        f"""
+        create role {role};
+        grant {role} to {database.worker};
+        grant usage on schema fencepost, test to {role};
+        grant execute on function fencepost.hold, fencepost.finish to {role};
+        grant select, insert on test.rows to {role};
+        """
+    )
+    supervisor = start_supervisor(job_role=role)
+    job, once = jobs.enqueue("tells_its_role"), jobs.enqueue("writes_quickly")
+    assert jobs.wait_for(job).result == [role, "kept out"]
+    jobs.wait_for(once)
+    assert len(jobs.rows()) == 2
+    supervisor.stop()
+    database.execute(f"drop owned by {role}; drop role {role}")
+
+
 def test_a_job_without_a_tenant_does_not_run_as_nobody(
     start_supervisor: Callable[..., Supervisor], jobs: Jobs, database: Database
 ) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 import psycopg
 from handlers_for_tests import insert_row, mark, marked
 
-from fencepost import Job, Stopped, handler
+from fencepost import Job, Stopped, aenqueue, handler
 
 # ---- what they raise and return
 
@@ -503,3 +503,45 @@ def tells_its_process(job: Job) -> int:
 def logs_something(job: Job) -> None:
     """Log as any library does."""
     logging.getLogger("some.library").warning("something %s", "happened")
+
+
+@handler("tells_its_role")
+def tells_its_role(job: Job) -> list[str]:
+    """Return who it is in its transaction, and what the queue says to that; commit a row all the same."""
+    with job.transaction() as conn:
+        insert_row(conn, job)
+        row = conn.execute("select current_user").fetchone()
+        assert row is not None
+        try:
+            with conn.transaction():
+                conn.execute("select from fencepost.jobs")
+        except psycopg.errors.InsufficientPrivilege:
+            return [row[0], "kept out"]
+    return [row[0], "let in"]
+
+
+@handler("writes_async")
+async def writes_async(job: Job) -> str | None:
+    """Write a row in a coroutine's transaction, and enqueue a follow-up in the same one."""
+    async with job.transaction() as conn:
+        await conn.execute("insert into test.rows (job, attempt) values (%s, %s)", (job.id, job.attempt))
+        await aenqueue(conn, "quick", tenant=job.tenant)
+    async with job.transaction() as conn:
+        row = await (await conn.execute("select current_setting('app.tenant')")).fetchone()
+    return None if row is None else str(row[0])
+
+
+@handler("writes_once_async", transaction=True)
+async def writes_once_async(job: Job, *, fail: bool = False) -> None:
+    """Write a row in the coroutine's one transaction."""
+    await job.conn.execute("insert into test.rows (job, attempt) values (%s, %s)", (job.id, job.attempt))
+    if fail and job.attempt == 1:
+        raise ValueError("on purpose")
+
+
+@handler("commits_async")
+async def commits_async(job: Job) -> None:
+    """Send COMMIT from a coroutine."""
+    async with job.transaction() as conn:
+        await conn.execute("commit")
+        await conn.execute("insert into test.rows (job, attempt) values (%s, %s)", (job.id, job.attempt))
