@@ -1,0 +1,121 @@
+"""A claim whose answer is lost: it may have been carried out, or be carried out yet."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from fencepost.board import Board, Record
+from fencepost.handlers import Handler
+from fencepost.jobs.claim import Claim, claim
+from fencepost.settings import read
+from fencepost.start import WorkerStart
+from fencepost.worker import claim as claiming
+from fencepost.worker.patience import Patience
+from fencepost.worker.session import Session
+from support.databases import Database
+from support.jobs import Jobs
+
+
+class PatientLine:
+    """A line on which nothing has to be waited for."""
+
+    draining = False
+
+    def __init__(self) -> None:
+        self.pauses = 0
+
+    def say(self, _record: Record) -> None: ...
+
+    def say_still_claiming(self) -> None: ...
+
+    def sleep(self, _seconds: float | None) -> None:
+        self.pauses += 1
+
+
+@pytest.fixture
+def claims(database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[claiming.Claims]:
+    """A worker's claims, on the worker's own sessions."""
+    monkeypatch.setenv("DATABASE_URL", database.worker_url)
+    monkeypatch.setattr(claiming, "registered", lambda: {"ok": Handler("ok", print, 3, None, None, False, False)})
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        files = [os.memfd_create("note"), os.memfd_create("stacks")]
+        start = WorkerStart(read(), 1, "w1", Board(1), theirs, *files)
+        session, line = Session(start.settings, start.name), PatientLine()
+        yield claiming.Claims(start, session, line, Patience(session, line))  # type: ignore[arg-type]
+        session.drop_claims()
+        session._pool.close()
+        for fd in files:
+            os.close(fd)
+
+
+def lose(monkeypatch: pytest.MonkeyPatch, *, done: bool) -> None:
+    """Lose the answer to the next claim, which was carried out or not."""
+
+    def lost(*arguments: Any, **options: Any) -> Claim | None:
+        monkeypatch.setattr(claiming, "claim", claim)
+        if done:
+            claim(*arguments, **options)
+        raise psycopg.OperationalError("server closed the connection unexpectedly")
+
+    monkeypatch.setattr(claiming, "claim", lost)
+
+
+def test_a_claim_that_was_carried_out_is_adopted(claims: claiming.Claims, jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule 8: asked for by the claim's name; counted once, and run by the worker that claimed it."""
+    job = jobs.enqueue("ok")
+    lose(monkeypatch, done=True)
+    adopted = claims.next()
+    assert adopted is not None
+    assert (adopted.id, adopted.name, adopted.attempt) == (job, "w1:1", 1)
+    assert (jobs[job].status, jobs[job].attempts) == ("running", 1)
+    # It was not looked for work: the worker looks again before it sleeps.
+    assert not claims.searched
+
+
+def test_a_claim_that_was_not_carried_out_is_made_again(
+    claims: claiming.Claims, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is held, nothing counted; the next claim takes the job."""
+    job = jobs.enqueue("ok")
+    lose(monkeypatch, done=False)
+    assert claims.next() is None
+    assert (jobs[job].status, jobs[job].attempts) == ("queued", 0)
+    taken = claims.next()
+    assert taken is not None
+    assert (taken.id, taken.name) == (job, "w1:2")
+
+
+def test_a_drain_leaves_an_open_claim_to_the_supervisor(
+    claims: claiming.Claims, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker says nothing of having left as it should: the supervisor asks the table once it is gone."""
+    jobs.enqueue("ok")
+    lose(monkeypatch, done=True)
+    monkeypatch.setattr(claims._line, "draining", True, raising=False)
+    assert claims.next() is None
+    assert claims.unresolved
+
+
+def test_the_old_session_is_gone_before_the_table_is_asked(
+    claims: claiming.Claims, jobs: Jobs, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was fully sent on it could be carried out after the question."""
+    jobs.enqueue("ok")
+    first = claims.next()
+    assert first is not None
+    old = database.value("select pid from pg_stat_activity where application_name = 'fencepost w1'")
+    # A session of the same worker that is not closed with the connection: as one whose client's end was cut off.
+    with psycopg.connect(database.worker_url, application_name="fencepost w1", autocommit=True) as stuck:
+        lose(monkeypatch, done=False)
+        claims.next()
+        pids = [row.pid for row in database.execute("select pid from pg_stat_activity where application_name = 'fencepost w1'")]
+        assert old not in pids
+        assert stuck.info.backend_pid not in pids
+        assert len(pids) == 1
