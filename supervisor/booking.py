@@ -52,12 +52,15 @@ async def _all_gone(state: State, dead: DeadWorker, died_at: float) -> None:
     """Wait until nothing of the worker runs any more: here, or on the server. At most for its lease: then it is swept."""
     until = died_at + state.settings.lease
     application = application_name(dead.name)
-    while boottime() < until:
+    while True:
+        # At least once, also after an outage that was longer than the lease.
         left = await state.bookings_link.run(lambda conn: aend_sessions(conn, state.settings.schema, application))
         if not left and not state.strays:
             return
+        if boottime() >= until:
+            log.error("what a job left behind can't be ended", worker=dead.name, sessions=left, strays=sorted(state.strays))
+            return
         await asyncio.sleep(BETWEEN_LOOKS)
-    log.error("what a job left behind can't be ended", worker=dead.name, strays=sorted(state.strays))
 
 
 async def _book(conn: Conn, state: State, dead: DeadWorker) -> None:

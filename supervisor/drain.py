@@ -20,7 +20,9 @@ log = structlog.get_logger()
 AFTER_GRACE = 0.7
 """Seconds of the last two for dumping stacks and killing; the rest is for booking."""
 
-FOR_BOOKING = 1.0
+AFTER_KILL = 0.3
+FOR_BOOKING = 0.8
+"""With the third of a second that taking our row away may take, all of it is within the last two."""
 
 STEPS = {
     1: "drain: claiming no more, running jobs may finish",
@@ -64,7 +66,7 @@ async def drain(state: State) -> None:
         begin(state, 3, "some did not stop")
         for child in state.children():
             _kill(state, child)
-        await _until(state, boottime() + AFTER_GRACE, lambda: False)
+        await _until(state, boottime() + AFTER_KILL, lambda: False)
     if state.bookings:
         # As far as the database lets us; what is not booked is swept by another supervisor.
         await asyncio.wait(set(state.bookings), timeout=max(0.1, gone_at - boottime()))

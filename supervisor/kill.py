@@ -29,6 +29,7 @@ STANDS_STILL = (b"T", b"t", b"Z", b"X")
 STANDS_STILL_WITHIN = 0.25
 
 STACK_LIMIT = 64 * 1024
+OURS = os.path.join("fencepost", "worker", "")
 
 
 async def stop_run(state: State, child: Child, claim: int, reason: StopReason) -> None:
@@ -166,7 +167,7 @@ def without_our_frames(text: str) -> str:
     for stack in text.split("\n\n"):
         lines = []
         for line in stack.splitlines():
-            if f"{os.sep}worker{os.sep}run.py" in line or f"{os.sep}worker{os.sep}loop.py" in line:
+            if OURS in line:
                 break
             lines.append(line)
         if f"{os.sep}psycopg_pool{os.sep}" not in stack:

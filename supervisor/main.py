@@ -47,6 +47,7 @@ log = structlog.get_logger()
 REFUSED = 78
 STOPPED_JOBS = 75
 STATEMENT_LIMIT = 5.0
+LAST_WORD_MAY_TAKE = 0.3
 DESCRIPTORS_A_CHILD = 4
 DESCRIPTORS_BESIDE = 100
 BETWEEN_LOOKS_AT_START = 1.0
@@ -181,7 +182,7 @@ async def _leave(state: State) -> None:
         log.error("children that SIGKILL does not end are left behind", pids=[child.pid for child in children])
         state.stopped_jobs = True
     try:
-        async with asyncio.timeout(1.0):
+        async with asyncio.timeout(LAST_WORD_MAY_TAKE):
             await remove_row(state)
     except (Away, psycopg.Error, TimeoutError):
         pass  # the next supervisor that leaves takes it away

@@ -26,7 +26,7 @@ AFTER_A_FAILED_START = tenacity.wait_exponential(multiplier=0.2, max=25) + tenac
 """Seconds before a slot whose worker never got ready is tried again: longer each time, at most about half a minute."""
 
 STARTS_BEFORE_LEAVING = 5
-NOTE_LIMIT = 64 * 1024
+NOTE_LIMIT = 1024 * 1024
 CANNOT_START = 70
 
 

@@ -62,7 +62,10 @@ class Child:
 
 @dataclass(slots=True)
 class Slot:
-    """A child's numbered place. `failed_starts` counts starts in a row that never got ready."""
+    """A child's numbered place.
+
+    `failed_starts` counts starts in a row that never got ready, `died_at_start` those of them that ended by themselves.
+    """
 
     number: int
     child: Child | None = None
@@ -80,7 +83,7 @@ class State:
     board: Board
     slots: list[Slot]
     duty: Link
-    """The connection for what is short and can wait a moment: polls, sweeps, bookings."""
+    """The connection for what is short and can wait a moment: polls, sweeps, this supervisor's row."""
     bookings_link: Link
     """The bookings' own: they wait for rows that others have locked."""
     beats: Link

@@ -14,6 +14,8 @@ from fencepost.start import WorkerStart
 from fencepost.supervisor.deaths import death_of
 from fencepost.supervisor.fork import fork_worker
 
+NOTE_LIMIT = 1024 * 1024
+
 
 def try_import(settings: Settings) -> str | None:
     """Return what is wrong with the modules in FENCEPOST_HANDLERS, or None. Takes at most BOOT_TIMEOUT."""
@@ -31,7 +33,7 @@ def try_import(settings: Settings) -> str | None:
         _, status = os.waitpid(pid, 0)
         if not in_time:
             return f"importing took longer than FENCEPOST_BOOT_TIMEOUT, {settings.boot_timeout:g} s"
-        found = json.loads(os.pread(note, 64 * 1024, 0) or b"{}")
+        found = json.loads(os.pread(note, NOTE_LIMIT, 0) or b"{}")
         if "error" in found:
             return str(found["error"])
         if "kinds" not in found:

@@ -25,7 +25,8 @@ from fencepost.start import WorkerStart, application_name
 from fencepost.worker.errors import clean
 from fencepost.worker.loop import Worker
 
-NOTE_LIMIT = 64 * 1024
+NOTE_LIMIT = 1024 * 1024
+ERROR_LIMIT = 16 * 1024
 CANNOT_START = 70
 
 
@@ -55,7 +56,7 @@ def run_worker(start: WorkerStart) -> NoReturn:
             Worker(start).work()
             code = 0
     except BaseException:  # noqa: BLE001  # an error of ours: said, and the supervisor starts another worker
-        structlog.get_logger().error("the worker failed", error=clean(traceback.format_exc(), NOTE_LIMIT))
+        structlog.get_logger().error("the worker failed", error=clean(traceback.format_exc(), ERROR_LIMIT))
     finally:
         _flush()
         os._exit(code)
@@ -78,7 +79,7 @@ def import_handlers(modules: tuple[str, ...]) -> str | None:
         except BaseException:  # noqa: BLE001  # a module may also call sys.exit
             text = traceback.format_exc()
             # The end says what is wrong, and the import machinery's own frames say nothing.
-            return clean(f"{module} can't be imported:\n{text[-8000:]}", NOTE_LIMIT // 4)
+            return clean(f"{module} can't be imported:\n{text[-8000:]}", ERROR_LIMIT)
     if not registered():
         return f"no handler is registered in {', '.join(modules) or 'any module'}: set FENCEPOST_HANDLERS"
     return None

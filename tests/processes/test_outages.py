@@ -175,6 +175,28 @@ def test_a_worker_that_is_killed_during_an_outage_is_replaced_and_booked_afterwa
     assert jobs.outcomes(job) == ["crashed"]
 
 
+def test_an_outage_longer_than_the_lease_of_a_dead_worker_is_waited_out_quietly(
+    start_supervisor: Callable[..., Supervisor], own_server: Server, own_database: Database
+) -> None:
+    """C108: its booking is tried again and again, without a line for each; then the run is on record all the same."""
+    jobs = Jobs(own_database)
+    supervisor = start_supervisor(own_database.worker_url, concurrency=1, lease="2s", heartbeat="0.4s", log_level="info")
+    supervisor.wait_for_workers(1)
+    job = jobs.enqueue("slow", {"seconds": 60}, max_attempts=1)
+    jobs.wait_for_mark(job)
+    worker = supervisor.wait_for_worker_of(job)
+    own_database.close()
+    own_server.stop("fast")
+    os.kill(worker, 9)
+    supervisor.wait_for_log("a worker has died")
+    wait_for_the_end_of(5)
+    assert len(supervisor.lines()) < 20
+    own_server.start()
+    jobs.wait_for(job, "dead", within=8)
+    assert len(jobs.outcomes(job)) == 1
+    assert not [line for line in supervisor.logs() if "can't be ended" in line["event"]]
+
+
 @pytest.mark.timeout(90)
 def test_a_supervisor_waits_for_the_database_and_then_for_the_schema(
     start_supervisor: Callable[..., Supervisor], own_server: Server

@@ -502,7 +502,7 @@ def tells_its_process(job: Job) -> int:
 @handler("logs_something")
 def logs_something(job: Job) -> None:
     """Log as any library does."""
-    logging.getLogger("some.library").warning("something %s", "happened")
+    logging.getLogger("a_library").warning("something %s", "happened")
 
 
 @handler("tells_its_role")
