@@ -43,6 +43,9 @@ async def stop_run(state: State, child: Child, claim: int, reason: StopReason) -
     send(child, signal.SIGUSR2)
     if await _ended(state, child, claim, state.settings.kill_grace):
         return
+    # From here on its death is our doing, also before SIGKILL: faulthandler reads the stacks of threads that run meanwhile,
+    # and may crash on what it finds.
+    child.doomed = Kill(reason, claim)
     stack = await _dumped(state, child)
     await kill_run(state, child, claim, reason, stack)
 
@@ -63,6 +66,7 @@ async def kill_run(state: State, child: Child, claim: int, reason: str, stack: s
             os.ftruncate(child.stacks, 0)
             send_group(child, signal.SIGCONT)
             child.stopping = 0
+            child.doomed = None
             return
         if record is not None and record.phase is Phase.finishing and boottime() < give_up_finishing_at and reason != "lease":
             send_group(child, signal.SIGCONT)

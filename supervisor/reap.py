@@ -94,15 +94,18 @@ def _bury(state: State, child: Child, death: Death) -> None:
     # One that died right after it was ready had no tick in between.
     look_at_note(state, child)
     record = state.record(child)
+    kill = child.kill
+    if kill is None and child.doomed is not None and (record is None or record.claim == child.doomed.claim):
+        kill = child.doomed
     dead = DeadWorker(
         name=child.name,
         slot=child.slot,
         pid=child.pid,
         # A kill of ours was for a reason of its own, whatever the cgroup has counted.
-        death=death if child.kill is None else replace(death, out_of_memory=False),
+        death=death if kill is None else replace(death, out_of_memory=False),
         record=record,
-        kill=child.kill,
-        stack=child.kill.stack if child.kill is not None and child.kill.stack else stack_text(child.stacks),
+        kill=kill,
+        stack=kill.stack if kill is not None and kill.stack else stack_text(child.stacks),
     )
     _log(state, child, dead)
     after_death(state, child, dead)

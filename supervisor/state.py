@@ -46,6 +46,8 @@ class Child:
     kept: tuple[int, float] = (0, 0.0)
     stopping: int = 0
     """The claim that is being stopped: asked first, killed if it goes on."""
+    doomed: Kill | None = None
+    """The kill that is coming: the run has used up its grace, and its stacks are being written."""
     kill: Kill | None = None
     held_since: float | None = None
     """Since when its group is stopped, until a heartbeat tells whether the run still has its lease."""

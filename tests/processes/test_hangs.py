@@ -40,7 +40,9 @@ def test_a_job_that_hangs_in_c_is_gone_with_all_that_it_started(
     assert supervisor.is_alive()
 
 
-@pytest.mark.parametrize("kind", ["swallows_everything", "stops_itself", "blocks_signals", "spins_in_python"])
+@pytest.mark.parametrize(
+    "kind", ["swallows_everything", "stops_itself", "blocks_signals", "spins_in_python", "dies_of_the_dump"]
+)
 def test_a_job_that_does_not_want_to_stop_is_killed(start_supervisor: Callable[..., Supervisor], jobs: Jobs, kind: str) -> None:
     """C1, C13, C94: dead by max runtime + grace + 1 s, never a success; its slot works on."""
     supervisor = start_supervisor(concurrency=1, kill_grace="0.5s")

@@ -310,6 +310,17 @@ def spins_in_python(job: Job) -> None:
         pass
 
 
+@marked("dies_of_the_dump")
+def dies_of_the_dump(job: Job) -> None:
+    """Let the signal that dumps the stacks end the process, as a crash in the dump does."""
+    signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+    while True:
+        try:
+            time.sleep(1)
+        except BaseException:  # noqa: BLE001
+            pass
+
+
 @marked("sleeps_async")
 async def sleeps_async(job: Job, *, seconds: float) -> None:
     """Sleep in a coroutine."""
