@@ -1,23 +1,25 @@
-"""The board: what workers say of themselves, in memory that they share with the supervisor.
+"""The board: what a worker says of itself, and the supervisor to it, in a page of memory that the two share.
 
-A fixed record a slot, written by its worker alone, and beside it one written by the supervisor alone. There is no message
+A fixed record that the worker alone writes, and beside it the orders that the supervisor alone writes. There is no message
 to be half sent by a dying child, nothing to decode that a child could make dangerous, and nothing to do per job in the
 parent: it looks on its own ticks.
 
-Invariant: the supervisor believes nothing here that could harm another slot. A child can scribble on all of it. A record
-counts only with its checksum, which also tells a half-written one from a whole one; the name of a claim is made of the
-worker's name, which the supervisor gave it; what can't be read is asked of the table.
+Invariant: the supervisor believes nothing here that could harm another slot. A child can scribble on its page, and on no
+other's, which it has not got. A record counts only with its checksum, which also tells a half-written one from a whole one;
+the name of a claim is made of the worker's name, which the supervisor gave it; what can't be read is asked of the table.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import mmap
 import struct
 import time
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import Any
 
 from fencepost.job import StopReason
 
@@ -61,28 +63,50 @@ class Record:
 
 _RECORD = struct.Struct("<BQqqIIddddd64s64s")
 _CHECKSUM = struct.Struct("<I")
-_ORDERS = struct.Struct("<QB")
-_HEADER = struct.Struct("<QB")
-_SLOT_SIZE = 512
+_ORDERS = struct.Struct("<QBBBQB")
 _ORDERS_AT = 384
+_SIZE = mmap.PAGESIZE
 _TRIES = 5
 _REASONS: tuple[StopReason | None, ...] = (None, "max_runtime", "drain", "cancel", "lease")
 
 
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What the supervisor says to a worker.
+
+    `wakes` counts wake-ups. `drain` and `leave`: claim no more, and leave after the job that runs; in a drain what was claimed
+    and not started goes back. `pause`: claim nothing for now. `stop`: the claim that is to stop, and why.
+    """
+
+    wakes: int = 0
+    drain: bool = False
+    leave: bool = False
+    pause: bool = False
+    stop: tuple[int, StopReason | None] = (0, None)
+
+
 class Board:
-    """An anonymous shared mapping: no file, no descriptor, and gone with its last process."""
+    """A page of anonymous shared memory for one worker: no file, no descriptor, and gone with the last of the two."""
 
-    def __init__(self, slots: int) -> None:
-        self._memory = mmap.mmap(-1, _SLOT_SIZE * (slots + 1))
-        self.slots = slots
-        # The supervisor's own words, as it said them: what stands on the board may have been scribbled over since.
-        self._wakes = 0
-        self._draining = False
+    def __init__(self) -> None:
+        self._memory = mmap.mmap(-1, _SIZE)
+        # The supervisor's own words, as it said them: what stands on the page may have been scribbled over since.
+        self._orders = Orders()
+        self.write(Record(Phase.booting))
 
-    # ---- written by the worker of a slot
+    def keep_from_others(self) -> None:
+        """Leave the page out of all later forks. Called after the fork of its own worker."""
+        with contextlib.suppress(OSError):  # no memory for the note of it: the page is as good as before
+            self._memory.madvise(mmap.MADV_DONTFORK)
 
-    def write(self, slot: int, record: Record) -> None:
-        """Replace the record of `slot`."""
+    def close(self) -> None:
+        """Give the page back: its worker is dead."""
+        self._memory.close()
+
+    # ---- written by the worker
+
+    def write(self, record: Record) -> None:
+        """Replace the record."""
         body = _RECORD.pack(
             record.phase,
             record.claim,
@@ -97,43 +121,34 @@ class Board:
             _cut(record.kind),
             _cut(record.tenant),
         )
-        at = self._at(slot)
-        self._memory[at : at + _RECORD.size + _CHECKSUM.size] = body + _CHECKSUM.pack(zlib.crc32(body))
+        self._memory[: _RECORD.size + _CHECKSUM.size] = body + _CHECKSUM.pack(zlib.crc32(body))
 
     # ---- written by the supervisor
 
-    def clear(self, slot: int) -> None:
-        """Make a slot new for the next worker: booting, and nothing asked of it. Before the fork, never after."""
-        self.write(slot, Record(Phase.booting))
-        self.ask_to_stop(slot, 0, None)
-
-    def ask_to_stop(self, slot: int, claim: int, reason: StopReason | None) -> None:
-        """Say which claim of the slot's worker is to stop and why. It names the claim, so that no other one stops."""
-        at = self._at(slot) + _ORDERS_AT
-        self._memory[at : at + _ORDERS.size] = _ORDERS.pack(claim, _REASONS.index(reason))
+    def order(self, **changed: Any) -> None:
+        """Change what the supervisor says, by the names of `Orders`."""
+        self._orders = replace(self._orders, **changed)
+        self.say_again()
 
     def wake(self) -> None:
         """Count a wake-up: a worker that is about to sleep compares this with what it was before its last look."""
-        self._wakes += 1
-        self.say_again()
-
-    def drain(self) -> None:
-        """Tell every worker to claim no more."""
-        self._draining = True
-        self.say_again()
+        self.order(wakes=self._orders.wakes + 1)
 
     def say_again(self) -> None:
-        """Write the supervisor's words anew: a scribble must neither drain the workers nor take a drain back."""
-        _HEADER.pack_into(self._memory, 0, self._wakes, self._draining)
+        """Write the orders anew: what a job has scribbled there must not last."""
+        said = self._orders
+        claim, reason = said.stop
+        _ORDERS.pack_into(
+            self._memory, _ORDERS_AT, said.wakes, said.drain, said.leave, said.pause, claim, _REASONS.index(reason)
+        )
 
     # ---- read by either side
 
-    def read(self, slot: int) -> Record | None:
-        """Return the record of `slot`, or None if it can't be read: half written, or scribbled over."""
-        at = self._at(slot)
+    def read(self) -> Record | None:
+        """Return the record, or None if it can't be read: half written, or scribbled over."""
         for _ in range(_TRIES):
-            body = self._memory[at : at + _RECORD.size]
-            (checksum,) = _CHECKSUM.unpack_from(self._memory, at + _RECORD.size)
+            body = self._memory[: _RECORD.size]
+            (checksum,) = _CHECKSUM.unpack_from(self._memory, _RECORD.size)
             if checksum == zlib.crc32(body):
                 try:
                     return _record(body)
@@ -141,25 +156,13 @@ class Board:
                     return None
         return None
 
-    def asked_to_stop(self, slot: int) -> tuple[int, StopReason | None]:
-        """Return the claim of `slot` that is to stop, and why."""
-        claim, reason = _ORDERS.unpack_from(self._memory, self._at(slot) + _ORDERS_AT)
-        return claim, _REASONS[reason] if reason < len(_REASONS) else None
-
     @property
-    def wakes(self) -> int:
-        """How many wake-ups there were."""
-        count: int = _HEADER.unpack_from(self._memory)[0]
-        return count
-
-    @property
-    def draining(self) -> bool:
-        """Whether workers are to claim no more."""
-        return bool(_HEADER.unpack_from(self._memory)[1])
-
-    @staticmethod
-    def _at(slot: int) -> int:
-        return _SLOT_SIZE * slot
+    def orders(self) -> Orders:
+        """What the supervisor says."""
+        wakes, drain, leave, pause, claim, reason = _ORDERS.unpack_from(self._memory, _ORDERS_AT)
+        return Orders(
+            wakes, bool(drain), bool(leave), bool(pause), (claim, _REASONS[reason] if reason < len(_REASONS) else None)
+        )
 
 
 def boottime() -> float:

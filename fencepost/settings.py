@@ -29,6 +29,8 @@ CLOCK_DRIFT = 0.001
 NAME_BYTES = 63
 """Bytes of a name in PostgreSQL, longer ones are cut."""
 
+MOST_WORKERS = 1000
+
 LONGEST = 36_500 * 86_400.0
 """Seconds: a hundred years. Beyond, neither Python's dates nor the server's go on."""
 
@@ -45,6 +47,17 @@ def _seconds(value: Any) -> Any:
     if seconds > LONGEST:
         raise ValueError(f"must be at most {LONGEST / _UNITS['d']:g}d")
     return seconds
+
+
+def _bytes(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    if not value.strip():
+        return 0
+    match = re.fullmatch(r"(?i)\s*(\d+(?:\.\d+)?)\s*(k|m|g|t)?(?:i?b)?\s*", value)
+    if match is None:
+        raise ValueError("must be a size, such as 500M or 2G")
+    return int(float(match[1]) * 1024 ** " kmgt".index((match[2] or " ").lower()))
 
 
 def _names(value: Any) -> Any:
@@ -81,6 +94,7 @@ def _cores() -> int:
 
 
 Seconds = Annotated[float, BeforeValidator(_seconds)]
+Bytes = Annotated[int, BeforeValidator(_bytes)]
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)]
 Count = Annotated[int, BeforeValidator(_whole_number)]
 
@@ -105,7 +119,7 @@ class Settings(BaseSettings):
         description="Any libpq URI or connection string; else DATABASE_URL, else libpq's own variables.",
     )
     handlers: Names = Field((), description="Modules that register handlers, comma separated.")
-    concurrency: Count = Field(default_factory=_cores, ge=1, le=1000, description="Number of workers.")
+    concurrency: Count = Field(default_factory=_cores, ge=1, le=MOST_WORKERS, description="Number of workers.")
     queues: Names = Field(("default",), min_length=1, description="In order of preference; `*` is all.")
     lease: Seconds = Field(60.0, gt=0, description="How long a claim holds without a heartbeat.")
     heartbeat: Seconds = Field(15.0, gt=0, description="How often leases are prolonged.")
@@ -118,6 +132,14 @@ class Settings(BaseSettings):
     max_attempts: Count = Field(5, ge=1, le=2**31 - 1, description="Counted runs of a job, unless its handler or the job says.")
     backoff: Seconds = Field(15.0, ge=0, description="First wait between attempts; doubles, and up to as much again is added.")
     backoff_max: Seconds = Field(3600.0, ge=0, description="No wait doubles beyond this.")
+    max_jobs_per_worker: Count = Field(0, ge=0, description="Jobs after which a worker is replaced; 0: never.")
+    max_rss: Bytes = Field(
+        0,
+        ge=0,
+        description="Memory that a worker may take for itself, such as 500M; 0: any. Above it the run is killed, above three "
+        "quarters of it the worker is replaced after its job.",
+    )
+    preload: bool = Field(False, description="Import the handlers once, before the workers are forked: they share that memory.")
     schema_: Annotated[str, AfterValidator(_schema)] = Field(
         "fencepost", alias="FENCEPOST_SCHEMA", description="Schema of the tables."
     )

@@ -14,7 +14,8 @@ class WorkerStart:
     """All that a worker knows of its supervisor.
 
     `line` wakes it, and ends when the supervisor does. `note` and `stacks` are descriptors of anonymous files that both
-    share: into `note` the worker writes what it found at its start, into `stacks` faulthandler writes where it hangs.
+    share: into `note` the worker writes what it found at its start, into `stacks` where its threads are. `memory` is what
+    the supervisor had at the fork, in bytes: more than that is the worker's own.
     """
 
     settings: Settings
@@ -24,6 +25,7 @@ class WorkerStart:
     line: socket.socket
     note: int
     stacks: int
+    memory: int
 
 
 def application_name(worker: str) -> str:

@@ -101,7 +101,7 @@ def outcome_of(claim: Claim, dead: DeadWorker, default_wait: timedelta) -> Outco
         case "cancel":
             return _with(booked, Ended.cancelled, "cancelled while it ran, and killed")
         case reason:
-            return _with(booked, Ended.crashed, f"killed: {reason}")
+            return _with(booked, Ended.crashed, f"killed: {dead.kill.detail or reason}")
 
 
 def _error(dead: DeadWorker) -> dict[str, Any]:
@@ -112,6 +112,8 @@ def _error(dead: DeadWorker) -> dict[str, Any]:
     if death.exit_code is not None:
         error["exit_code"] = death.exit_code
     error["killed_by"] = f"supervisor ({dead.kill.reason})" if dead.kill is not None else None
+    if dead.kill is not None and dead.kill.detail:
+        error["detail"] = dead.kill.detail
     error["out_of_memory"] = death.out_of_memory
     return error
 

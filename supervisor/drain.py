@@ -37,12 +37,8 @@ def begin(state: State, step: int, why: str) -> None:
         return
     log.info(STEPS[step], why=why, running=len(state.busy()))
     state.drain_step = step
-    state.board.drain()
     for child in state.children():
-        try:
-            child.line.send(b"d")
-        except OSError:
-            pass  # it looks at the board before it sleeps
+        child.say(b"d", drain=True)
     state.register_now.set()
     state.changed.set()
 
@@ -73,7 +69,7 @@ async def drain(state: State) -> None:
 
 
 def _kill(state: State, child: Child) -> None:
-    record = state.record(child)
+    record = child.record()
     state.stopped_jobs |= record is None or record.phase in BUSY
     if child.kill is None:
         kill(child, Kill("drain", record.claim if record is not None else -1))

@@ -3,7 +3,8 @@
 The supervisor's memory, descriptors, signals and event loop are all there in the child at first. What follows makes them
 harmless before anything else runs, in this order. A child never unwinds into the stack below it.
 
-The only import of a worker's code by the supervisor is here, and only the child takes it.
+The only import of a worker's code by the supervisor is here. It is there before the first fork: a refill is then a fork and
+the import of the handlers, and an upgrade of the package beneath a running supervisor does not mix two versions.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ import gc
 import os
 import signal
 import sys
-import threading
 from typing import NoReturn
 
 import structlog
 
+from fencepost.settings import Settings
 from fencepost.start import WorkerStart
+from fencepost.threads import started_threads, threads_beside
+from fencepost.worker.boot import import_handlers, run_worker, try_handlers
 
 log = structlog.get_logger()
 
@@ -27,6 +30,8 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 OOM_SCORE_RAISED_BY = 300
 LOST_ITS_PARENT = 71
+CANNOT_START = 70
+REFUSED = 78
 
 # Loaded before any fork: the child should not have to look for libraries.
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -62,6 +67,29 @@ def fork_worker(start: WorkerStart, *, only_try: bool = False) -> int:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def preload(settings: Settings) -> tuple[int, str] | None:
+    """Import the handlers in this process, so that all workers share what that takes.
+
+    Returns the exit code and the reason where it can't be done.
+    """
+    signal.signal(signal.SIGALRM, _took_too_long)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
+    signal.setitimer(signal.ITIMER_REAL, settings.boot_timeout)
+    try:
+        error = import_handlers(settings.handlers)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    if error is not None:
+        return CANNOT_START, f"the handlers don't import: {error}"
+    if (refused := started_threads()) is not None:
+        return REFUSED, refused
+    # A collection in a child would touch each of these objects, and so copy the pages that they are in.
+    gc.collect()
+    gc.freeze()
+    return None
+
+
 def become_subreaper() -> None:
     """Let orphans of our descendants come to this process and not to PID 1: they are what jobs have left behind."""
     _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -89,8 +117,6 @@ def _become_worker(start: WorkerStart, parent: int, *, only_try: bool) -> NoRetu
         _read_nothing()
         _be_first_for_the_oom_killer()
         signal.pthread_sigmask(signal.SIG_SETMASK, set())
-        from fencepost.worker.boot import run_worker, try_handlers  # noqa: PLC0415  # at the fork, in the child
-
         if only_try:
             try_handlers(start)
         # Never return from here: unwinding would close the supervisor's connections, which fork() made us share.
@@ -126,13 +152,15 @@ def _be_first_for_the_oom_killer() -> None:
 
 
 def _tell_of_threads() -> None:
-    count = len(os.listdir("/proc/self/task"))
-    if count == 1:
+    if not (threads := threads_beside()):
         return
-    names = ", ".join(sorted(thread.name for thread in threading.enumerate() if thread is not threading.main_thread()))
-    if (names or "native") not in _threads_told:
-        _threads_told.add(names or "native")
+    names = ", ".join(threads)
+    if names not in _threads_told:
+        _threads_told.add(names)
         log.warning(
-            "the supervisor has more than one thread as it forks; the boot deadline covers what that may break",
-            threads=names or f"{count - 1} that Python does not know",
+            "the supervisor has more than one thread as it forks; the boot deadline covers what that may break", threads=names
         )
+
+
+def _took_too_long(_number: int, _frame: object) -> NoReturn:
+    raise TimeoutError("importing took longer than FENCEPOST_BOOT_TIMEOUT")

@@ -21,8 +21,8 @@ from fencepost.board import Phase, Record, boottime
 from fencepost.jobs.heartbeat import Answer, Beat, heartbeat
 from fencepost.start import claim_name
 from fencepost.supervisor.database import Away
-from fencepost.supervisor.kill import gone, kill_run, send_group, stop_run, told
-from fencepost.supervisor.state import Child, State
+from fencepost.supervisor.kill import kill_run, send_group, stop_run, told
+from fencepost.supervisor.state import Child, Kill, State
 
 log = structlog.get_logger()
 
@@ -66,9 +66,9 @@ async def _beat(state: State, busy: list[tuple[Child, Record]]) -> None:
 
 
 def _take(state: State, child: Child, claim: int, answer: Answer, sent_at: float) -> None:
-    if gone(state, child):
+    if child.gone:
         return
-    record = state.record(child)
+    record = child.record()
     match answer.state:
         case "renewed":
             child.kept = (claim, sent_at)
@@ -81,9 +81,9 @@ def _take(state: State, child: Child, claim: int, answer: Answer, sent_at: float
         case "lost" if record is None or (record.claim == claim and record.phase is Phase.running):
             # A worker says "finishing" before its finish is sent: then the row may be lost because it is finished, and no
             # code of the job runs any more. What is still running has lost its lease.
-            log.warning("the lease was lost: the run is killed", slot=child.slot, worker=child.name, **told(state, child))
+            log.warning("the lease was lost: the run is killed", slot=child.slot, worker=child.name, **told(child))
             child.held_since = None
-            state.spawn(kill_run(state, child, claim, "lease"))
+            state.spawn(kill_run(child, Kill("lease", claim)))
         case _:
             pass  # someone has the row locked just now: that is not lost, and moves no deadline
 

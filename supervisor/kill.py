@@ -10,17 +10,16 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from dataclasses import replace
 
 import structlog
 
 from fencepost.board import BUSY, Phase, boottime
 from fencepost.job import StopReason
+from fencepost.supervisor.stacks import dumped, status
 from fencepost.supervisor.state import Child, Kill, State
 
 log = structlog.get_logger()
-
-DUMP_TAKES = 0.3
-"""Seconds that faulthandler gets to write the stacks."""
 
 FINISH_MAY_TAKE = 5.0
 """Seconds that a run past its limit may still be finishing. Killing it then is safe too: what it committed stands."""
@@ -28,64 +27,77 @@ FINISH_MAY_TAKE = 5.0
 STANDS_STILL = (b"T", b"t", b"Z", b"X")
 STANDS_STILL_WITHIN = 0.25
 
-STACK_LIMIT = 64 * 1024
-OURS = os.path.join("fencepost", "worker", "")
-
 
 async def stop_run(state: State, child: Child, claim: int, reason: StopReason) -> None:
     """Ask the run under `claim` to stop; kill it if it has not within the grace."""
     # Gone: the slot's record and its next worker's claim 1, 2, … are another's by now.
-    if gone(state, child) or child.stopping == claim or child.kill is not None:
+    if child.gone or child.stopping == claim or child.kill is not None:
         return
     child.stopping = claim
-    log.info("asking the run to stop", slot=child.slot, worker=child.name, pid=child.pid, reason=reason, **told(state, child))
-    state.board.ask_to_stop(child.slot, claim, reason)
+    log.info("asking the run to stop", slot=child.slot, worker=child.name, pid=child.pid, reason=reason, **told(child))
+    child.board.order(stop=(claim, reason))
     send(child, signal.SIGUSR2)
-    if await _ended(state, child, claim, state.settings.kill_grace):
+    if await _ended(child, claim, state.settings.kill_grace):
         return
-    # From here on its death is our doing, also before SIGKILL: faulthandler reads the stacks of threads that run meanwhile,
-    # and may crash on what it finds.
+    # From here on its death is our doing, also before SIGKILL: having its stacks written may end it. One that has stopped
+    # itself is not woken for that: it would run on, and perhaps return.
     child.doomed = Kill(reason, claim)
-    stack = await _dumped(state, child)
-    await kill_run(state, child, claim, reason, stack)
+    await _dump_and_kill(child, child.doomed)
 
 
-async def kill_run(state: State, child: Child, claim: int, reason: str, stack: str | None = None) -> None:
-    """Kill the run under `claim`, if that is still what the child does."""
-    if gone(state, child):
+async def kill_for_memory(child: Child, claim: int, detail: str) -> None:
+    """Kill the run under `claim` without asking: what it takes is gone before it could answer."""
+    child.doomed = Kill("memory", claim, detail=detail)
+    await _dump_and_kill(child, child.doomed)
+
+
+async def _dump_and_kill(child: Child, why: Kill) -> None:
+    await kill_run(child, replace(why, stack=await dumped(child)))
+
+
+async def kill_run(child: Child, why: Kill) -> None:
+    """Kill the run that is meant, if that is still what the child does."""
+    if child.gone:
         return
-    child.stopping = claim
+    child.stopping = why.claim
     give_up_finishing_at = boottime() + FINISH_MAY_TAKE
-    while child.kill is None and not gone(state, child):
+    while child.kill is None and not child.gone:
         await _stopped(child)
-        if gone(state, child):
+        if child.gone:
             return
-        record = state.record(child)
-        if record is not None and (record.claim != claim or record.phase in (Phase.idle, Phase.leaving)):
+        record = child.record()
+        if record is not None and (record.claim != why.claim or record.phase in (Phase.idle, Phase.leaving)):
             # It has ended meanwhile, and what runs now is another, to which the stack of this one does not belong.
             os.ftruncate(child.stacks, 0)
             send_group(child, signal.SIGCONT)
             child.stopping = 0
             child.doomed = None
             return
-        if record is not None and record.phase is Phase.finishing and boottime() < give_up_finishing_at and reason != "lease":
+        if (
+            record is not None
+            and record.phase is Phase.finishing
+            and boottime() < give_up_finishing_at
+            and why.reason != "lease"
+        ):
             send_group(child, signal.SIGCONT)
             await asyncio.sleep(0.02)
             continue
         # What can't be read now was half written as it stopped, or scribbled over: its claim is asked of the table later.
-        kill(child, Kill(reason, claim, stack))
-        log.warning("killed the worker of a run", slot=child.slot, worker=child.name, pid=child.pid, reason=reason)
+        kill(child, why)
+        log.warning(
+            "killed the worker of a run",
+            slot=child.slot,
+            worker=child.name,
+            pid=child.pid,
+            reason=why.reason,
+            **({"detail": why.detail} if why.detail else {}),
+        )
 
 
 def kill(child: Child, why: Kill) -> None:
     """SIGKILL to the child and its group, for `why`."""
     child.kill = why
     send_group(child, signal.SIGKILL)
-
-
-def gone(state: State, child: Child) -> bool:
-    """Whether the child has died meanwhile."""
-    return state.slots[child.slot - 1].child is not child
 
 
 def send(child: Child, number: signal.Signals) -> None:
@@ -111,9 +123,9 @@ def send_group(child: Child, number: signal.Signals) -> None:
         pass  # as above
 
 
-def told(state: State, child: Child) -> dict[str, object]:
+def told(child: Child) -> dict[str, object]:
     """Return what each log line about a run says."""
-    record = state.record(child)
+    record = child.record()
     if record is None or record.phase not in BUSY:
         return {}
     return {
@@ -126,11 +138,11 @@ def told(state: State, child: Child) -> dict[str, object]:
     }
 
 
-async def _ended(state: State, child: Child, claim: int, within: float) -> bool:
+async def _ended(child: Child, claim: int, within: float) -> bool:
     """Wait until the run is over, for at most `within` seconds."""
     until = boottime() + within
-    while not gone(state, child):
-        record = state.record(child)
+    while not child.gone:
+        record = child.record()
         if record is not None and (record.claim != claim or record.phase not in BUSY):
             child.stopping = 0
             return True
@@ -138,45 +150,6 @@ async def _ended(state: State, child: Child, claim: int, within: float) -> bool:
             return False
         await asyncio.sleep(min(0.02, max(0.0, until - boottime())))
     return True
-
-
-async def _dumped(state: State, child: Child) -> str | None:
-    """Have faulthandler write the stacks, from C and whoever holds the GIL, and return them."""
-    before = os.fstat(child.stacks).st_size
-    send(child, signal.SIGUSR1)
-    # A process that has stopped itself handles nothing until it goes on.
-    send_group(child, signal.SIGCONT)
-    until = boottime() + DUMP_TAKES
-    size = before
-    while boottime() < until:
-        await asyncio.sleep(0.02)
-        if gone(state, child):
-            return None
-        now = os.fstat(child.stacks).st_size
-        if now == size and now > before:
-            break
-        size = now
-    return stack_text(child.stacks, before)
-
-
-def stack_text(fd: int, start: int = 0) -> str | None:
-    """Return what faulthandler has written behind `start`, or None."""
-    text = os.pread(fd, STACK_LIMIT, start).decode(errors="replace").replace("\0", "").strip()
-    return without_our_frames(text) or None
-
-
-def without_our_frames(text: str) -> str:
-    """Return the stacks of a dump, each down to the job's own code: what lies below it, and the pool's threads, are ours."""
-    stacks = []
-    for stack in text.split("\n\n"):
-        lines = []
-        for line in stack.splitlines():
-            if OURS in line:
-                break
-            lines.append(line)
-        if f"{os.sep}psycopg_pool{os.sep}" not in stack:
-            stacks.append("\n".join(lines))
-    return "\n\n".join(stacks)
 
 
 async def _stopped(child: Child) -> None:
@@ -187,13 +160,5 @@ async def _stopped(child: Child) -> None:
     """
     send_group(child, signal.SIGSTOP)
     until = boottime() + STANDS_STILL_WITHIN
-    while boottime() < until and _status(child.pid) not in STANDS_STILL:  # noqa: ASYNC110  # the kernel sends no event
+    while boottime() < until and status(child.pid) not in STANDS_STILL:  # noqa: ASYNC110  # the kernel sends no event
         await asyncio.sleep(0.001)
-
-
-def _status(pid: int) -> bytes:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[0]
-    except OSError:
-        return b"X"

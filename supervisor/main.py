@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import resource
 import secrets
 import traceback
 from collections.abc import Awaitable, Callable
@@ -24,19 +23,21 @@ from setproctitle import setproctitle
 
 from fencepost import checks
 from fencepost import settings as settings_module
-from fencepost.board import Board, boottime
+from fencepost.board import boottime
 from fencepost.logs import sink
 from fencepost.settings import Settings
 from fencepost.supervisor import cgroup
 from fencepost.supervisor.database import Away, Link, Resolver
 from fencepost.supervisor.drain import drain
-from fencepost.supervisor.fork import become_subreaper
+from fencepost.supervisor.fork import become_subreaper, preload
 from fencepost.supervisor.heartbeat import beat
 from fencepost.supervisor.kill import kill
 from fencepost.supervisor.reap import own_children, reap
 from fencepost.supervisor.register import keep_row, remove_row
+from fencepost.supervisor.replace import replace_workers
 from fencepost.supervisor.restart import fill_slots
-from fencepost.supervisor.signals import take_signals
+from fencepost.supervisor.signals import hold_signals, take_signals
+from fencepost.supervisor.slots import allow_descriptors
 from fencepost.supervisor.state import Kill, Slot, State
 from fencepost.supervisor.sweep import sweep_expired
 from fencepost.supervisor.wake import listen, poll
@@ -48,27 +49,22 @@ REFUSED = 78
 STOPPED_JOBS = 75
 STATEMENT_LIMIT = 5.0
 LAST_WORD_MAY_TAKE = 0.3
-DESCRIPTORS_A_CHILD = 4
-DESCRIPTORS_BESIDE = 100
 BETWEEN_LOOKS_AT_START = 1.0
 
 
 def run(settings: Settings) -> int:
     """Run until drained, and return the exit code: 0, 70, 75 or 78."""
+    hold_signals()
     setproctitle("fencepost: supervisor")
     sink.own_description()
     become_subreaper()
     cgroup.start()
-    _allow_descriptors(settings.concurrency)
+    allow_descriptors(settings.concurrency)
+    if settings.preload and (refused := preload(settings)):
+        code, reason = refused
+        sink.write(f"fencepost: {reason}\n")
+        return code
     return asyncio.run(_run(settings))
-
-
-def _allow_descriptors(workers: int) -> None:
-    """Have descriptors for all slots, with some to spare for connections, as far as we may."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = workers * DESCRIPTORS_A_CHILD + DESCRIPTORS_BESIDE
-    if soft < needed:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (needed if hard == resource.RLIM_INFINITY else min(needed, hard), hard))
 
 
 async def _run(settings: Settings) -> int:
@@ -78,7 +74,6 @@ async def _run(settings: Settings) -> int:
     state = State(
         settings=settings,
         name=name,
-        board=Board(settings.concurrency),
         slots=[Slot(number) for number in range(1, settings.concurrency + 1)],
         duty=Link(settings, "duty", name, STATEMENT_LIMIT),
         bookings_link=Link(settings, "booking", name, STATEMENT_LIMIT),
@@ -96,7 +91,7 @@ async def _run(settings: Settings) -> int:
         if not state.draining and state.exit_code is None:
             duties = [
                 asyncio.create_task(_for_ever(duty, state), name=duty.__name__)
-                for duty in (beat, sweep_expired, poll, listen, keep_row)
+                for duty in (beat, sweep_expired, poll, listen, keep_row, replace_workers)
             ]
             await _tick_until_done(state)
         await _leave(state)

@@ -14,8 +14,9 @@ import structlog
 
 from fencepost.supervisor import cgroup
 from fencepost.supervisor.deaths import STATUS_LOST, DeadWorker, Death, death_of, signal_name
-from fencepost.supervisor.kill import stack_text, told
+from fencepost.supervisor.kill import told
 from fencepost.supervisor.restart import after_death, look_at_note
+from fencepost.supervisor.stacks import stack_text
 from fencepost.supervisor.state import Child, State
 
 log = structlog.get_logger()
@@ -93,7 +94,7 @@ def _end_group(child: Child) -> None:
 def _bury(state: State, child: Child, death: Death) -> None:
     # One that died right after it was ready had no tick in between.
     look_at_note(state, child)
-    record = state.record(child)
+    record = child.record()
     kill = child.kill
     if kill is None and child.doomed is not None and (record is None or record.claim == child.doomed.claim):
         kill = child.doomed
@@ -107,11 +108,11 @@ def _bury(state: State, child: Child, death: Death) -> None:
         kill=kill,
         stack=kill.stack if kill is not None and kill.stack else stack_text(child.stacks),
     )
-    _log(state, child, dead)
+    _log(child, dead)
     after_death(state, child, dead)
 
 
-def _log(state: State, child: Child, dead: DeadWorker) -> None:
+def _log(child: Child, dead: DeadWorker) -> None:
     say = log.info if dead.left_as_it_should else log.warning
     say(
         "a worker has left" if dead.left_as_it_should else "a worker has died",
@@ -124,7 +125,7 @@ def _log(state: State, child: Child, dead: DeadWorker) -> None:
         killed_by_us=dead.kill.reason if dead.kill is not None else None,
         max_rss=dead.death.max_rss,
         ready=child.ready,
-        **told(state, child),
+        **told(child),
     )
 
 

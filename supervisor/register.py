@@ -17,7 +17,8 @@ import structlog
 from fencepost.board import BUSY
 from fencepost.jobs.supervisors import deregister, register
 from fencepost.supervisor.database import Away
-from fencepost.supervisor.state import State
+from fencepost.supervisor.state import TRIAL, State
+from fencepost.supervisor.tell import phase
 
 log = structlog.get_logger()
 
@@ -53,7 +54,7 @@ async def write_row(state: State) -> None:
         "lease": timedelta(seconds=settings.lease),
         "heartbeat": timedelta(seconds=settings.heartbeat),
         "listening": state.listening,
-        "state": "draining" if state.draining else "running",
+        "state": "draining" if state.draining else "paused" if state.paused else "running",
         "slots": json.dumps(slots(state)),
     }
     await state.duty.run(lambda conn: register(conn, settings.schema, row))
@@ -68,12 +69,14 @@ def slots(state: State) -> list[dict[str, Any]]:
     """Return what each slot does, as status shows it."""
     found = []
     for slot in state.slots:
+        if slot.number == TRIAL:
+            continue
         child = slot.child
-        record = state.record(child) if child is not None else None
+        record = child.record() if child is not None else None
         entry: dict[str, Any] = {"slot": slot.number, "phase": "empty"}
         if child is not None:
             entry |= {"worker": child.name, "pid": child.pid}
-            entry["phase"] = "booting" if not child.ready else record.phase.name if record is not None else "unknown"
+            entry["phase"] = phase(child)
         if record is not None and child is not None and record.phase in BUSY:
             # A child can write anything there; what PostgreSQL can't hold must not cost us the row.
             kind = record.kind.replace("\0", "").encode(errors="replace").decode()

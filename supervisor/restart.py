@@ -13,12 +13,13 @@ import socket
 import structlog
 import tenacity
 
-from fencepost.board import Phase, boottime
+from fencepost.board import Board, Phase, boottime
+from fencepost.memory import anonymous
 from fencepost.start import WorkerStart
 from fencepost.supervisor.booking import book
 from fencepost.supervisor.deaths import DeadWorker
 from fencepost.supervisor.fork import fork_worker
-from fencepost.supervisor.state import Child, Slot, State
+from fencepost.supervisor.state import TRIAL, Child, Slot, State
 
 log = structlog.get_logger()
 
@@ -28,6 +29,7 @@ AFTER_A_FAILED_START = tenacity.wait_exponential(multiplier=0.2, max=25) + tenac
 STARTS_BEFORE_LEAVING = 5
 NOTE_LIMIT = 1024 * 1024
 CANNOT_START = 70
+REFUSED = 78
 
 
 def fill_slots(state: State) -> None:
@@ -35,21 +37,27 @@ def fill_slots(state: State) -> None:
     now = boottime()
     for slot in state.slots:
         if slot.child is None and now >= slot.refill_at and not state.draining and state.exit_code is None:
-            _fill(state, slot)
+            fill(state, slot)
 
 
-def _fill(state: State, slot: Slot) -> None:
+def fill(state: State, slot: Slot) -> None:
+    """Fork a worker for an empty slot."""
     # The deadline counts from before the fork: a child that blocks in its first instant has one too.
     forked_at = boottime()
     name = f"w{secrets.token_hex(8)}"
+    memory = anonymous()
     with contextlib.ExitStack() as opened:
         try:
             ours, theirs = socket.socketpair()
             opened.callback(ours.close)
             note, stacks = (_file(opened, name) for name in ("fencepost-note", "fencepost-stacks"))
-            state.board.clear(slot.number)
+            board = Board()
+            opened.callback(board.close)
+            board.order(pause=state.paused)
             with theirs:
-                pid = fork_worker(WorkerStart(state.settings, slot.number, name, state.board, theirs, note, stacks))
+                start = WorkerStart(state.settings, slot.number, name, board, theirs, note, stacks, memory)
+                pid = fork_worker(start, only_try=slot.number == TRIAL)
+            board.keep_from_others()
         except OSError as error:
             _put_off(slot)
             reason = errno.errorcode.get(error.errno or 0, str(error))
@@ -57,21 +65,45 @@ def _fill(state: State, slot: Slot) -> None:
             return
         opened.pop_all()
     ours.setblocking(False)
-    slot.child = Child(name, slot.number, pid, _pidfd(pid), ours, note, stacks, forked_at)
-    if slot.child.pidfd is not None:
-        asyncio.get_running_loop().add_reader(slot.child.pidfd, state.reap)
+    child = Child(name, slot.number, pid, _pidfd(pid), board, ours, note, stacks, memory, forked_at)
+    slot.child = child
+    loop = asyncio.get_running_loop()
+    loop.add_reader(ours, _line_says, child)
+    if child.pidfd is not None:
+        loop.add_reader(child.pidfd, state.reap)
+
+
+def _line_says(child: Child) -> None:
+    """Hear what comes up a line: its end, or what only a job can have written there, since a worker writes nothing."""
+    asyncio.get_running_loop().remove_reader(child.line)
+    if _heard(child.line):
+        log.warning("a job wrote to its worker's line: the worker is replaced", slot=child.slot, worker=child.name)
+        child.leave()
+
+
+def _heard(line: socket.socket) -> bytes:
+    try:
+        return line.recv(1)
+    except OSError:
+        return b""
 
 
 def after_death(state: State, child: Child, dead: DeadWorker) -> None:
     """Empty the slot, have what the worker held booked, and say when the slot is filled again."""
-    slot = state.slots[child.slot - 1]
+    slot = next(slot for slot in state.slots if slot.child is child)
+    loop = asyncio.get_running_loop()
+    loop.remove_reader(child.line)
     if child.pidfd is not None:
-        asyncio.get_running_loop().remove_reader(child.pidfd)
-    error = None if child.ready else read_note(child).get("error")
+        loop.remove_reader(child.pidfd)
+    note = read_note(child)
     slot.child = None
     child.close()
     state.changed.set()
-    if child.ready:
+    if slot.closing:
+        state.slots.remove(slot)
+    if slot.number == TRIAL:
+        state.trial = judged(note, dead)
+    elif child.ready:
         if died_at_its_first_claim(dead):
             _put_off(slot)
         else:
@@ -80,7 +112,7 @@ def after_death(state: State, child: Child, dead: DeadWorker) -> None:
         if not dead.left_as_it_should:
             state.spawn(book(state, dead), booking=True)
     else:
-        _after_failed_start(state, slot, dead, error)
+        _after_failed_start(state, slot, dead, note)
     fill_slots(state)
 
 
@@ -90,16 +122,19 @@ def died_at_its_first_claim(dead: DeadWorker) -> bool:
     return dead.kill is None and record is not None and record.phase is Phase.claiming and record.claim == 1
 
 
-def _after_failed_start(state: State, slot: Slot, dead: DeadWorker, error: object) -> None:
+def _after_failed_start(state: State, slot: Slot, dead: DeadWorker, note: dict[str, object]) -> None:
     _put_off(slot)
     if dead.kill is None:
         slot.died_at_start += 1
-    if error and not state.ever_ready:
+    error, refused = note.get("error"), note.get("refused")
+    if state.ever_ready and (error or refused):
+        log.error("no worker can be made of the handlers; those that run go on", slot=slot.number, error=error or refused)
+    elif refused:
+        state.leave(REFUSED, str(refused))
+    elif error:
         state.leave(CANNOT_START, f"the handlers don't import: {error}")
     elif slot.died_at_start >= STARTS_BEFORE_LEAVING and not state.ever_ready:
         state.leave(CANNOT_START, f"no worker can start, {slot.died_at_start} tries of slot {slot.number} ended: {dead.death}")
-    elif error:
-        log.error("the handlers don't import; the workers that run go on", slot=slot.number, error=error)
 
 
 def _put_off(slot: Slot) -> None:
@@ -110,17 +145,34 @@ def _put_off(slot: Slot) -> None:
 
 
 def look_at_note(state: State, child: Child) -> None:
-    """Learn whether the child is ready, and from the first one that is, the kinds that it can run."""
-    if child.ready:
+    """Learn whether the child is ready, and from the newest one that is, the kinds that it can run."""
+    if child.ready or child.slot == TRIAL:
         return
-    kinds = read_note(child).get("kinds")
-    if isinstance(kinds, list):
-        child.ready = state.ever_ready = True
-        log.info("a worker is ready", slot=child.slot, worker=child.name, pid=child.pid)
-        if state.kinds is None:
-            state.kinds = [kind for kind in kinds if _is_a_kind(kind)]
-            state.look_now.set()
-            state.register_now.set()
+    kinds = kinds_of(read_note(child))
+    if kinds is None:
+        return
+    child.ready = state.ever_ready = True
+    log.info(
+        "a worker is ready", slot=child.slot, worker=child.name, pid=child.pid, after=round(boottime() - child.forked_at, 3)
+    )
+    if kinds != state.kinds:
+        # Others than before after a deploy: the newest code is what all will run soon.
+        state.kinds = kinds
+        state.look_now.set()
+        state.register_now.set()
+
+
+def kinds_of(note: dict[str, object]) -> list[str] | None:
+    """Return the kinds in a note, or None if it has none yet."""
+    kinds = note.get("kinds")
+    return [kind for kind in kinds if _is_a_kind(kind)] if isinstance(kinds, list) else None
+
+
+def judged(note: dict[str, object], dead: DeadWorker) -> str:
+    """Return what is wrong with the handlers after a trial of them, or nothing."""
+    if wrong := note.get("error") or note.get("refused"):
+        return str(wrong)
+    return f"importing the handlers ended the process: {dead.death}" if kinds_of(note) is None else ""
 
 
 def read_note(child: Child) -> dict[str, object]:

@@ -3,22 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+from collections.abc import Callable
 
 import structlog
 
 from fencepost.board import boottime
+from fencepost.logs import sink
 from fencepost.supervisor import drain
 from fencepost.supervisor.deaths import signal_name
 from fencepost.supervisor.reap import reap
+from fencepost.supervisor.slots import go_on, one_fewer, one_more, pause, replace_all
 from fencepost.supervisor.state import State
+from fencepost.supervisor.tell import tell_all
 
 log = structlog.get_logger()
 
 DUPLICATES_WITHIN = 1.0
 """Seconds in which further signals to stop are taken as the same one: several senders, or one that is in a hurry."""
 
-TAKEN = {signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGCHLD}
+TAKEN = {
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGQUIT,
+    signal.SIGCHLD,
+    signal.SIGUSR1,
+    signal.SIGHUP,
+    signal.SIGTTIN,
+    signal.SIGTTOU,
+    signal.SIGTSTP,
+    signal.SIGCONT,
+}
 
 FAULTS = {
     signal.SIGKILL,
@@ -33,12 +49,30 @@ FAULTS = {
 }
 """Can't be taken, or tell of a fault of our own."""
 
-HARMLESS = {signal.SIGCONT, signal.SIGURG, signal.SIGWINCH, signal.SIGPIPE, signal.SIGXFSZ}
+HARMLESS = {signal.SIGURG, signal.SIGWINCH, signal.SIGPIPE, signal.SIGXFSZ}
 
 WITHOUT_EFFECT = {signal.Signals(number) if number < signal.SIGRTMIN else number for number in signal.valid_signals()} - (
     TAKEN | FAULTS | HARMLESS
 )
 """Each would end or stop this process by default, and anyone in the container, a job too, can send it."""
+
+TO_LEAVE = {signal.SIGTERM, signal.SIGINT, signal.SIGQUIT}
+
+
+def hold_signals() -> None:
+    """Keep signals waiting until `take_signals`: none that comes while we start is lost, or ends us by default.
+
+    Those to leave are obeyed at once: nothing runs yet, and as PID 1 they would be ignored.
+    """
+    for number in TO_LEAVE:
+        signal.signal(number, _leave)
+    signal.pthread_sigmask(signal.SIG_BLOCK, (TAKEN | WITHOUT_EFFECT) - TO_LEAVE)
+
+
+def _leave(number: int, _frame: object) -> None:
+    log.info("left before a worker was started", why=signal_name(number))
+    sink.flush()
+    os._exit(0)
 
 
 def take_signals(state: State) -> None:
@@ -58,5 +92,25 @@ def take_signals(state: State) -> None:
     loop.add_signal_handler(signal.SIGQUIT, lambda: drain.begin(state, 3, "SIGQUIT"))
     # Set even where it was ignored before us: with SIGCHLD ignored the kernel would throw away how children ended.
     loop.add_signal_handler(signal.SIGCHLD, reap, state)
+    loop.add_signal_handler(signal.SIGUSR1, lambda: state.spawn(tell_all(state)))
+    for number, act in UNLESS_DRAINING.items():
+        loop.add_signal_handler(number, _unless_draining, state, number, act)
     for number in WITHOUT_EFFECT:
         loop.add_signal_handler(number, lambda name: log.info("a signal without effect", signal=name), signal_name(number))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, TAKEN | WITHOUT_EFFECT)
+
+
+def _unless_draining(state: State, number: signal.Signals, act: Callable[[State], None]) -> None:
+    if state.draining:
+        log.info("draining: the signal is without effect", signal=number.name)
+    else:
+        act(state)
+
+
+UNLESS_DRAINING = {
+    signal.SIGHUP: replace_all,
+    signal.SIGTTIN: one_more,
+    signal.SIGTTOU: one_fewer,
+    signal.SIGTSTP: pause,
+    signal.SIGCONT: go_on,
+}

@@ -23,11 +23,12 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """Why we ended a child, and which claim was meant. `stack` is what faulthandler wrote before."""
+    """Why we ended a child, and which claim was meant. `stack` is where its threads were, `detail` is for people."""
 
     reason: str
     claim: int
     stack: str | None = None
+    detail: str = ""
 
 
 @dataclass(slots=True)
@@ -38,11 +39,18 @@ class Child:
     slot: int
     pid: int
     pidfd: int | None
+    board: Board
     line: socket.socket
     note: int
     stacks: int
+    memory: int
+    """What it was forked with, in bytes: more is its own."""
     forked_at: float
     ready: bool = False
+    gone: bool = False
+    """Whether it is dead and buried: whoever has waited meanwhile must not touch the next one in its slot."""
+    leaving: bool = False
+    """Whether it was told to leave after its job."""
     kept: tuple[int, float] = (0, 0.0)
     stopping: int = 0
     """The claim that is being stopped: asked first, killed if it goes on."""
@@ -54,23 +62,48 @@ class Child:
     unreadable_since: float | None = None
     woken_at: float = 0.0
 
+    def record(self) -> Record | None:
+        """Return what it says of itself, or None if that can't be read."""
+        return None if self.gone else self.board.read()
+
+    def say(self, word: bytes, **orders: bool) -> None:
+        """Give orders. They go first: who is about to sleep sees them, and who sleeps is woken by the word."""
+        self.board.order(**orders)
+        try:
+            self.line.send(word)
+        except OSError:
+            pass  # full, then it has enough to wake it; or dead, then the kernel tells
+
+    def leave(self) -> None:
+        """Have it leave after its job."""
+        self.leaving = True
+        self.say(b"l", leave=True)
+
     def close(self) -> None:
         """Close what the supervisor has open of it."""
+        self.gone = True
+        self.board.close()
         self.line.close()
         for fd in (self.pidfd, self.note, self.stacks):
             if fd is not None:
                 os.close(fd)
 
 
+TRIAL = 0
+"""The number of the slot in which handlers are only tried."""
+
+
 @dataclass(slots=True)
 class Slot:
     """A child's numbered place.
 
-    `failed_starts` counts starts in a row that never got ready, `died_at_start` those of them that ended by themselves.
+    `failed_starts` counts starts in a row that never got ready, `died_at_start` those of them that ended by themselves. One
+    that is `closing` goes with its child.
     """
 
     number: int
     child: Child | None = None
+    closing: bool = False
     failed_starts: int = 0
     died_at_start: int = 0
     refill_at: float = 0.0
@@ -82,8 +115,8 @@ class State:
 
     settings: Settings
     name: str
-    board: Board
     slots: list[Slot]
+    """In order of their numbers."""
     duty: Link
     """The connection for what is short and can wait a moment: polls, sweeps, this supervisor's row."""
     bookings_link: Link
@@ -93,6 +126,10 @@ class State:
     kinds: list[str] | None = None
     ever_ready: bool = False
     listening: bool = False
+    trial: str | None = None
+    """What the last trial of the handlers found wrong; empty: nothing, None: there is no answer yet."""
+    paused: bool = False
+    """Whether workers are to claim nothing for now."""
     drain_step: int = 0
     """0: no drain. 1: running jobs may finish. 2: they are stopped. 3: they are killed."""
     stopped_jobs: bool = False
@@ -110,6 +147,7 @@ class State:
     register_now: asyncio.Event = field(default_factory=asyncio.Event)
     beat_now: asyncio.Event = field(default_factory=asyncio.Event)
     look_now: asyncio.Event = field(default_factory=asyncio.Event)
+    replace_now: asyncio.Event = field(default_factory=asyncio.Event)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a child has died or the supervisor is to leave."""
 
@@ -122,13 +160,9 @@ class State:
         """Return the living children."""
         return [slot.child for slot in self.slots if slot.child is not None]
 
-    def record(self, child: Child) -> Record | None:
-        """Return what the board says of a child, or None if it can't be read."""
-        return self.board.read(child.slot)
-
     def busy(self) -> list[tuple[Child, Record]]:
         """Return the children that hold a job which a heartbeat keeps."""
-        records = [(child, self.record(child)) for child in self.children()]
+        records = [(child, child.record()) for child in self.children()]
         return [(child, record) for child, record in records if record is not None and record.phase in BUSY]
 
     def idle(self) -> list[Child]:
@@ -136,7 +170,7 @@ class State:
 
         So that one which does not wake up, stopped by someone, is not woken for ever in place of the others.
         """
-        records = [(child, self.record(child)) for child in self.children() if child.ready]
+        records = [(child, child.record()) for child in self.children() if child.ready and not child.leaving]
         sleeping = [child for child, record in records if record is not None and record.phase is Phase.idle]
         return sorted(sleeping, key=lambda child: child.woken_at)
 

@@ -9,6 +9,7 @@ import signal
 import socket
 
 from fencepost.board import Board
+from fencepost.memory import anonymous
 from fencepost.settings import Settings
 from fencepost.start import WorkerStart
 from fencepost.supervisor.deaths import death_of
@@ -22,7 +23,7 @@ def try_import(settings: Settings) -> str | None:
     ours, theirs = socket.socketpair()
     note, stacks = os.memfd_create("fencepost-note"), os.memfd_create("fencepost-stacks")
     try:
-        pid = fork_worker(WorkerStart(settings, 1, "trial", Board(1), theirs, note, stacks), only_try=True)
+        pid = fork_worker(WorkerStart(settings, 1, "trial", Board(), theirs, note, stacks, anonymous()), only_try=True)
         theirs.close()
         ready = select.poll()
         pidfd = os.pidfd_open(pid)
@@ -34,8 +35,8 @@ def try_import(settings: Settings) -> str | None:
         if not in_time:
             return f"importing took longer than FENCEPOST_BOOT_TIMEOUT, {settings.boot_timeout:g} s"
         found = json.loads(os.pread(note, NOTE_LIMIT, 0) or b"{}")
-        if "error" in found:
-            return str(found["error"])
+        if wrong := found.get("error") or found.get("refused"):
+            return str(wrong)
         if "kinds" not in found:
             return f"importing ended the process: {death_of(status, 0, out_of_memory=False)}"
         return None

@@ -46,7 +46,7 @@ async def poll(state: State) -> None:
         last = boottime()
         pause = state.settings.poll
         idle = len(state.idle())
-        if not idle or state.kinds is None or state.draining:
+        if not idle or state.kinds is None or state.draining or state.paused:
             # Nobody to wake, and so nothing to ask; but soon, when there is: what is due next is not known until then.
             pause = min(pause, NOBODY_IDLE)
             continue
@@ -67,16 +67,14 @@ async def _waiting(conn: Conn, state: State, idle: int) -> Waiting:
 
 
 def wake(state: State, count: int) -> None:
-    """Wake up to `count` idle workers. The counter goes first: who is about to sleep sees it, and looks again."""
-    if count <= 0 or state.draining:
+    """Wake up to `count` idle workers. All count it: one that is about to sleep sees that, and looks again."""
+    if count <= 0 or state.draining or state.paused:
         return
-    state.board.wake()
+    for child in state.children():
+        child.board.wake()
     for child in state.idle()[:count]:
         child.woken_at = boottime()
-        try:
-            child.line.send(b"w")
-        except OSError:
-            pass  # full, then it has enough to wake it; or dead, then the kernel tells
+        child.say(b"w")
 
 
 async def listen(state: State) -> None:

@@ -13,8 +13,9 @@ from enum import Enum, auto
 import structlog
 
 from fencepost.board import BUSY, Phase, Record, boottime
+from fencepost.memory import anonymous, megabytes
 from fencepost.settings import Settings
-from fencepost.supervisor.kill import kill, kill_run, send_group, stop_run, told
+from fencepost.supervisor.kill import kill, kill_for_memory, kill_run, send_group, stop_run, told
 from fencepost.supervisor.restart import look_at_note
 from fencepost.supervisor.state import Child, Kill, State
 
@@ -32,6 +33,7 @@ class Verdict(Enum):
 
     leave_it = auto()
     lease_is_over = auto()
+    too_much_memory = auto()
     past_max_runtime = auto()
     not_ready_in_time = auto()
     claims_for_too_long = auto()
@@ -39,13 +41,17 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What is known of a child at one moment. `kept_at` is when the last answered heartbeat for its claim was sent."""
+    """What is known of a child at one moment.
+
+    `kept_at` is when the last answered heartbeat for its claim was sent, `memory` the bytes that it has taken for itself.
+    """
 
     now: float
     forked_at: float
     ready: bool
     record: Record
     kept_at: float
+    memory: int = 0
 
 
 def judge(look: Look, settings: Settings) -> Verdict:
@@ -60,6 +66,8 @@ def judge(look: Look, settings: Settings) -> Verdict:
     if record.phase in BUSY:
         if look.now >= max(claimed_at, look.kept_at) + settings.holds_for:
             return Verdict.lease_is_over
+        if settings.max_rss and look.memory > settings.max_rss:
+            return Verdict.too_much_memory
         if look.now >= claimed_at + max(0.0, record.max_runtime):
             return Verdict.past_max_runtime
     return Verdict.leave_it
@@ -68,20 +76,24 @@ def judge(look: Look, settings: Settings) -> Verdict:
 def watch(state: State, gap: float) -> None:
     """Look at every child once. `gap` is how long the loop was away, in seconds, if that was longer than it may be."""
     now = boottime()
-    state.board.say_again()
     for child in state.children():
+        child.board.say_again()
         look_at_note(state, child)
         if child.kill is not None:
             continue
-        record = state.record(child)
+        record = child.record()
         if record is None:
             _unreadable(child, now)
             continue
         child.unreadable_since = None
         kept_at = child.kept[1] if child.kept[0] == record.claim else 0.0
-        match judge(Look(now, child.forked_at, child.ready, record, kept_at), state.settings):
+        memory = anonymous(child.pid) - child.memory if state.settings.max_rss else 0
+        match judge(Look(now, child.forked_at, child.ready, record, kept_at, memory), state.settings):
             case Verdict.lease_is_over:
                 _lease_is_over(state, child, record, now, gap)
+            case Verdict.too_much_memory if child.doomed is None:
+                detail = f"it has taken {megabytes(memory)}, and FENCEPOST_MAX_RSS is {megabytes(state.settings.max_rss)}"
+                state.spawn(kill_for_memory(child, record.claim, detail))
             case Verdict.past_max_runtime if child.stopping != record.claim and child.held_since is None:
                 state.spawn(stop_run(state, child, record.claim, "max_runtime"))
             case Verdict.not_ready_in_time:
@@ -98,13 +110,13 @@ def _lease_is_over(state: State, child: Child, record: Record, now: float, gap: 
     if gap and child.held_since is None:
         # We were away, frozen perhaps with the whole host. Whether the lease has passed on is not known: nothing runs until
         # a heartbeat has told (protocol, rule 12).
-        log.warning("away for too long: the run is held until the database has told", gap=round(gap, 3), **told(state, child))
+        log.warning("away for too long: the run is held until the database has told", gap=round(gap, 3), **told(child))
         child.held_since = now
         send_group(child, signal.SIGSTOP)
         state.beat_now.set()
     elif child.held_since is None or now - child.held_since > state.settings.heartbeat_limit:
-        log.warning("the lease can't be kept: the run is killed", slot=child.slot, worker=child.name, **told(state, child))
-        state.spawn(kill_run(state, child, record.claim, "lease"))
+        log.warning("the lease can't be kept: the run is killed", slot=child.slot, worker=child.name, **told(child))
+        state.spawn(kill_run(child, Kill("lease", record.claim)))
 
 
 def _unreadable(child: Child, now: float) -> None:

@@ -5,11 +5,9 @@ It leaves by `os._exit`, always: unwinding would run what the supervisor has on 
 
 from __future__ import annotations
 
-import faulthandler
 import importlib
 import json
 import os
-import signal
 import sys
 import traceback
 from typing import NoReturn
@@ -20,10 +18,13 @@ from setproctitle import setproctitle
 from fencepost import logs
 from fencepost.board import Phase, Record
 from fencepost.handlers import registered
+from fencepost.memory import anonymous, too_large
 from fencepost.settings import use_working_directory
 from fencepost.start import WorkerStart, application_name
+from fencepost.threads import started_threads
 from fencepost.worker.errors import clean
 from fencepost.worker.loop import Worker
+from fencepost.worker.stacks import write_when_asked
 
 NOTE_LIMIT = 1024 * 1024
 ERROR_LIMIT = 16 * 1024
@@ -35,9 +36,7 @@ def run_worker(start: WorkerStart) -> NoReturn:
     code = CANNOT_START
     try:
         setproctitle(f"fencepost: worker {start.slot} starting")
-        # From C, whoever holds the GIL: where a run hangs when it is killed, and where a crash came from.
-        faulthandler.enable(file=start.stacks, all_threads=True)
-        faulthandler.register(signal.SIGUSR1, file=start.stacks, all_threads=True, chain=False)
+        write_when_asked(start.stacks)
         logs.sink.shared_description()
         structlog.contextvars.bind_contextvars(worker=start.name, slot=start.slot)
         # Every connection that this process opens, the job's own among them, bears the worker's name: by that the
@@ -47,12 +46,10 @@ def run_worker(start: WorkerStart) -> NoReturn:
         if sys.stdout is not None:
             # Through a pipe it would keep a job's output back until the worker leaves.
             sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-        error = import_handlers(start.settings.handlers)
-        if error is not None:
-            _write_note(start.note, {"error": error})
-        else:
-            _write_note(start.note, {"kinds": sorted(registered())})
-            start.board.write(start.slot, Record(Phase.idle))
+        note = first_note(start)
+        _write_note(start.note, note)
+        if "kinds" in note:
+            start.board.write(Record(Phase.idle))
             Worker(start).work()
             code = 0
     except BaseException:  # noqa: BLE001  # an error of ours: said, and the supervisor starts another worker
@@ -64,10 +61,21 @@ def run_worker(start: WorkerStart) -> NoReturn:
 
 def try_handlers(start: WorkerStart) -> NoReturn:
     """Import the handlers, write what came of it, and leave: a trial, in a process of its own."""
-    error = import_handlers(start.settings.handlers)
-    _write_note(start.note, {"kinds": sorted(registered())} if error is None else {"error": error})
+    setproctitle("fencepost: trial of the handlers")
+    _write_note(start.note, first_note(start))
     _flush()
     os._exit(0)
+
+
+def first_note(start: WorkerStart) -> dict[str, object]:
+    """Import the handlers, and return what the supervisor is to know: the kinds, or what keeps this from being a worker."""
+    if (error := import_handlers(start.settings.handlers)) is not None:
+        return {"error": error}
+    if (refused := too_large(anonymous() - start.memory, start.settings.max_rss)) is not None:
+        return {"refused": refused}
+    if start.settings.preload and (refused := started_threads()) is not None:
+        return {"refused": refused}
+    return {"kinds": sorted(registered())}
 
 
 def import_handlers(modules: tuple[str, ...]) -> str | None:

@@ -62,7 +62,7 @@ class Claims:
 
     def came_too_late(self) -> bool:
         """Whether what was claimed must not be started any more: its lease is all but over, or the order to drain came."""
-        return self._line.draining or boottime() >= self.claimed_at + self._settings.holds_for
+        return self._line.orders.drain or boottime() >= self.claimed_at + self._settings.holds_for
 
     def until_next_look(self) -> float | None:
         """Return how long to sleep: until woken, or until the whole may be looked at, if it should have been and was not."""
@@ -112,7 +112,7 @@ class Claims:
         while True:
             self._session.drop_claims()
             self._patience.pause()
-            if self._line.draining:
+            if self._line.orders.drain or self._line.orders.leave:
                 self.unresolved = True
                 return None
             self._line.say_still_claiming()

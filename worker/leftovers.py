@@ -1,8 +1,9 @@
 """What a job leaves behind in its process.
 
 A thread or a program of one job must not be there for the next: it could hold the earlier job's data, its connection or the
-worker's line. Nor must a timer or a signal handler, that would go off in the next one's code. Timers are stopped at once;
-for the rest the worker leaves, and the supervisor ends the group.
+worker's line. Nor must a timer or a signal handler, that would go off in the next one's code, nor another working directory or
+a limit. Timers are stopped at once, the environment is put back; for the rest the worker leaves, and the supervisor ends the
+group.
 
 Known gap: a thread that no Python code runs in (a library's pool) is not seen.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
 import sys
 from dataclasses import dataclass
@@ -18,18 +20,25 @@ from typing import Any
 
 import psutil
 
+LIMITS = sorted({value for name, value in vars(resource).items() if name.startswith("RLIMIT_")})
 TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What is in the process: threads that run Python, living children, what signals do, and the files of our descriptors."""
+    """What is in the process: threads that run Python, living children, what signals do, our files, and the rest."""
 
     threads: frozenset[int]
     children: frozenset[int]
     handlers: tuple[Any, ...]
     mask: frozenset[int]
     descriptors: tuple[tuple[int, int] | None, ...]
+    directory: tuple[int, int] | None
+    umask: int
+    limits: tuple[tuple[int, int], ...]
+    identity: tuple[tuple[int, int, int], ...]
+    niceness: int
+    environment: dict[str, str]
 
 
 def footprint(descriptors: tuple[int, ...]) -> Footprint:
@@ -40,6 +49,12 @@ def footprint(descriptors: tuple[int, ...]) -> Footprint:
         handlers=tuple(signal.getsignal(number) for number in sorted(signal.valid_signals())),
         mask=frozenset(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
         descriptors=tuple(_identity(fd) for fd in descriptors),
+        directory=_identity("."),
+        umask=_umask(),
+        limits=tuple(resource.getrlimit(limit) for limit in LIMITS),
+        identity=(os.getresuid(), os.getresgid()),
+        niceness=os.getpriority(os.PRIO_PROCESS, 0),
+        environment=dict(os.environ),
     )
 
 
@@ -49,7 +64,7 @@ def stop_timers() -> bool:
     return any(running)
 
 
-def left_behind(before: Footprint, after: Footprint, *, timer: bool = False) -> list[str]:
+def left_behind(before: Footprint, after: Footprint, *, timer: bool = False, line: bool = False) -> list[str]:
     """Return in words what the job between the two has left, and what it took away."""
     found = []
     if threads := len(after.threads - before.threads):
@@ -58,12 +73,18 @@ def left_behind(before: Footprint, after: Footprint, *, timer: bool = False) -> 
         found.append("a program that still runs")
     if before.descriptors != after.descriptors:
         found.append("the worker's own descriptors closed or replaced")
+    if before.directory != after.directory:
+        found.append("another working directory")
+    kept = ("umask", "limits", "identity", "niceness")
+    found += [f"another {name}" for name in kept if getattr(before, name) != getattr(after, name)]
     if before.handlers != after.handlers:
         found.append("signal handlers")
     if before.mask != after.mask:
         found.append("blocked signals")
     if timer:
         found.append("a running timer")
+    if line:
+        found.append("the worker's line shut down")
     return found
 
 
@@ -85,9 +106,22 @@ def reap_dead_programs(before: Footprint) -> None:
                 os.waitpid(child.pid, os.WNOHANG)
 
 
-def _identity(fd: int) -> tuple[int, int] | None:
+def put_back_environment(before: Footprint) -> None:
+    """Make the environment what it was. Libraries change it as they are imported: no reason to replace the worker."""
+    if os.environ != before.environment:
+        os.environ.clear()
+        os.environ.update(before.environment)
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def _identity(file: int | str) -> tuple[int, int] | None:
     try:
-        status = os.fstat(fd)
+        status = os.stat(file)
     except OSError:
         return None
     return status.st_dev, status.st_ino

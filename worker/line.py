@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import select
+import socket
 import time
 from dataclasses import replace
 
 from setproctitle import setproctitle
 
-from fencepost.board import BUSY, Phase, Record, boottime
+from fencepost.board import BUSY, Orders, Phase, Record, boottime
 from fencepost.start import WorkerStart
 
 
@@ -25,23 +26,18 @@ class Line:
         self._slot = start.slot
         self._socket = start.line
         self._record = Record(Phase.booting)
-        self.descriptors = (start.line.fileno(), start.note, start.stacks)
+        self.descriptors = (0, 1, 2, start.line.fileno(), start.note, start.stacks)
         self.lost = False
 
     @property
-    def draining(self) -> bool:
-        """Whether the worker is to claim no more."""
-        return self._board.draining
-
-    @property
-    def wakes(self) -> int:
-        """How many wake-ups there were, counted before they are sent."""
-        return self._board.wakes
+    def orders(self) -> Orders:
+        """What the supervisor says. It is said before the line tells that there is something to read."""
+        return self._board.orders
 
     def say(self, record: Record) -> None:
         """Replace the record, and the title that tells people the same."""
         self._record = record
-        self._board.write(self._slot, record)
+        self._board.write(record)
         setproctitle(f"fencepost: worker {self._slot} {_title(record)}")
 
     def say_still_claiming(self) -> None:
@@ -51,7 +47,16 @@ class Line:
     def report(self, done: float, total: float | None) -> None:
         """Say how far the run is."""
         self._record = replace(self._record, progress=(float(done), float("nan" if total is None else total)))
-        self._board.write(self._slot, self._record)
+        self._board.write(self._record)
+
+    def has_ended(self) -> bool:
+        """Whether nothing can come down any more: the supervisor is gone, or a job has shut it down."""
+        try:
+            return not self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
 
     def sleep(self, seconds: float | None) -> None:
         """Sleep until woken, or for `seconds`. Where the line ends, the supervisor is gone, and so are we."""

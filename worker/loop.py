@@ -14,11 +14,19 @@ from fencepost.handlers import Handler, handler_of
 from fencepost.job import Ended, Job, JobError, Outcome
 from fencepost.jobs.claim import Claim
 from fencepost.jobs.transaction import Held
+from fencepost.memory import RECYCLE_FROM, anonymous, megabytes
 from fencepost.start import WorkerStart
 from fencepost.worker.claim import Claims
 from fencepost.worker.errors import describe, summarize
 from fencepost.worker.finish import Finishes
-from fencepost.worker.leftovers import end_programs, footprint, left_behind, reap_dead_programs, stop_timers
+from fencepost.worker.leftovers import (
+    end_programs,
+    footprint,
+    left_behind,
+    put_back_environment,
+    reap_dead_programs,
+    stop_timers,
+)
 from fencepost.worker.line import Line
 from fencepost.worker.patience import Patience
 from fencepost.worker.run import Run, wait_before_next
@@ -42,27 +50,47 @@ class Worker:
         self._patience = Patience(self._session, self._line)
         self._claims = Claims(start, self._session, self._line, self._patience)
         self._finishes = Finishes(start.settings.schema, self._session, self._patience)
-        self._stop = Stop(start.board, start.slot)
+        self._stop = Stop(start.board)
+        self._memory = start.memory
+        self._ran = 0
         self._leaving = False
 
     def work(self) -> None:
-        """Claim and run until told to drain, or until a job has left something behind."""
-        while not self._leaving and not self._line.draining:
-            wakes = self._line.wakes
-            claim = self._claims.next()
+        """Claim and run until told to leave, or until this process is not what it was."""
+        while not self._leaving:
+            orders = self._line.orders
+            if orders.drain or orders.leave:
+                break
+            claim = None if orders.pause else self._claims.next()
             if claim is not None and self._claims.came_too_late():
                 self._finishes.write(claim, Outcome(Ended.interrupted, summary="claimed, and given back before it started"))
             elif claim is not None:
                 self._run(claim)
-            elif self._claims.searched:
+                self._look_at_itself()
+            elif orders.pause or self._claims.searched:
                 # In this order: a wake-up is counted first, then those are woken whose record says idle. One that came
                 # while we looked is seen in the count, a later one comes by the line.
                 self._line.say(Record(Phase.idle))
-                if self._line.wakes == wakes:
-                    self._line.sleep(self._claims.until_next_look())
+                if self._line.orders == orders:
+                    self._line.sleep(None if orders.pause else self._claims.until_next_look())
         if not self._claims.unresolved:
             # Said only by one that holds nothing: of any other the supervisor asks the table.
             self._line.say(Record(Phase.leaving, claim=self._claims.number))
+
+    def _look_at_itself(self) -> None:
+        """Leave after as many jobs, or as much memory, as the settings say."""
+        self._ran += 1
+        if 0 < self._settings.max_jobs_per_worker <= self._ran:
+            self._leaving = True
+            log.info("the worker is replaced: it has run FENCEPOST_MAX_JOBS_PER_WORKER jobs", jobs=self._ran)
+        elif self._settings.max_rss and (taken := anonymous() - self._memory) > self._settings.max_rss * RECYCLE_FROM:
+            self._leaving = True
+            log.warning(
+                "the worker is replaced: its memory comes near FENCEPOST_MAX_RSS",
+                taken=megabytes(taken),
+                max_rss=megabytes(self._settings.max_rss),
+                jobs=self._ran,
+            )
 
     def _run(self, claim: Claim) -> None:
         handler = handler_of(claim.kind)
@@ -93,7 +121,9 @@ class Worker:
             timer = stop_timers()
             self._line.say(replace(running, phase=Phase.finishing))
             reap_dead_programs(before)
-            if left := left_behind(before, footprint(self._line.descriptors), timer=timer):
+            put_back_environment(before)
+            line = self._line.has_ended()
+            if left := left_behind(before, footprint(self._line.descriptors), timer=timer, line=line):
                 log.warning("the job left something behind: its worker is replaced", left=left)
                 self._leaving = self._line.lost = True
                 end_programs(before)

@@ -7,6 +7,7 @@ something that can be kept, having left its transactions as it should.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 import json
 import math
@@ -86,7 +87,8 @@ class Run:
         payload = json.loads(self._payload)
         if not isinstance(payload, dict):
             raise TypeError(f"the payload must be a JSON object, of keyword arguments, not {type(payload).__name__}")
-        value = self._handler.function(self._job, **payload)
+        # In a context of its own: what a job binds to context variables, its tenant say, must not be there for the next.
+        value = contextvars.copy_context().run(self._handler.function, self._job, **payload)
         return self._awaited(value) if inspect.isawaitable(value) else value
 
     def _in_one_transaction(self) -> Outcome:

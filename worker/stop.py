@@ -22,9 +22,8 @@ SIGNAL = signal.SIGUSR2
 class Stop:
     """Raises Stopped in the main thread while a job's code runs in it, or cancels the job's task."""
 
-    def __init__(self, board: Board, slot: int) -> None:
+    def __init__(self, board: Board) -> None:
         self._board = board
-        self._slot = slot
         self._armed_for: int | None = None
         self._task: asyncio.Task[Any] | None = None
         self.raised: Stopped | None = None
@@ -52,7 +51,7 @@ class Stop:
         self._look()
 
     def _look(self) -> None:
-        claim, reason = self._board.asked_to_stop(self._slot)
+        claim, reason = self._board.orders.stop
         if reason is not None and claim == self._armed_for and self.raised is None:
             self._stop(reason)
 

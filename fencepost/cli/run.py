@@ -11,10 +11,20 @@ from fencepost import settings as settings_module
 def run() -> int:
     """Run the supervisor with its workers, until it is drained.
 
-    TERM or INT drains: running jobs finish, nothing new is claimed. Again, a second or more later, stops running jobs; a
-    third time, or QUIT, kills them. It waits for a database that is away and for a schema that is not there yet; anything
-    else that `fencepost check` refuses ends it with 78, and handlers that don't import with 70. Logs go to stderr.
-    """
+    It waits for a database that is away and for a schema that is not there yet; anything else that `fencepost check`
+    refuses ends it with 78, and handlers that don't import with 70. Logs go to stderr.
+
+    \b
+    Signals: TERM, INT   drain: running jobs finish, nothing new is claimed;
+                         again, a second or more later: stop running jobs;
+                         a third time: kill them
+             QUIT        kill running jobs now
+             HUP         replace the workers, one at a time, each after its job:
+                         they import the handlers anew
+             TTIN, TTOU  one worker more, one fewer
+             TSTP, CONT  claim nothing, claim again
+             USR1        log what every slot does, with stacks
+    """  # noqa: D301  # click's own mark for lines that it must not wrap
     settings = settings_module.read(need_handlers=True)
     # The other commands need neither logs nor processes, and come quicker without.
     from fencepost import logs  # noqa: PLC0415

@@ -216,7 +216,7 @@ def test_other_signals_do_not_end_the_supervisor(start_supervisor: Callable[...,
     """C14: a job signals its group and its parent; only TERM would drain."""
     supervisor = start_supervisor(concurrency=1)
     supervisor.wait_for_workers(1)
-    for signum in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGTSTP, signal.SIGTTIN):
+    for signum in (signal.SIGUSR2, signal.SIGALRM, signal.SIGVTALRM, signal.SIGRTMIN, signal.SIGPIPE, signal.SIGWINCH):
         supervisor.signal(signum)
     job = jobs.enqueue("signals_its_group", max_attempts=1)
     assert "SIGKILL" in jobs.wait_for(job, "dead").last_error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import uuid
@@ -39,7 +40,8 @@ TITLE = "fencepost: worker"
 class Supervisor:
     """`fencepost run` in a process of its own, with all that it and its jobs start.
 
-    Keyword settings are FENCEPOST_… variables; one that is None is not set. `environment` adds others.
+    Keyword settings are FENCEPOST_… variables; one that is None is not set. `environment` adds others. `files` are put into its
+    working directory, modules of handlers say.
     """
 
     def __init__(
@@ -49,11 +51,13 @@ class Supervisor:
         handlers: str = "handlers_for_tests,handlers_of_accidents",
         command: tuple[str, ...] = ("-m", "fencepost", "run"),
         environment: Mapping[str, str] | None = None,
+        files: Mapping[str, str] | None = None,
         **settings: object,
     ) -> None:
         self.folder = folder
         self.stderr = folder / "stderr"
         self.stdout = folder / "stdout"
+        self.put(files or {})
         self._marker = uuid.uuid4().hex
         known = {**SETTINGS, "handlers": handlers, **settings}
         self.environment = {
@@ -76,6 +80,12 @@ class Supervisor:
                 start_new_session=True,
             )
         self.pid = self.process.pid
+
+    def put(self, files: Mapping[str, str]) -> None:
+        """Put files into its working directory, as a deploy does: their compiled forms are not up to date any more."""
+        for name, text in files.items():
+            (self.folder / name).write_text(text)
+            shutil.rmtree(self.folder / "__pycache__", ignore_errors=True)
 
     # ---- its life
 

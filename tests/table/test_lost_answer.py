@@ -46,7 +46,7 @@ def claims(database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[clai
     ours, theirs = socket.socketpair()
     with ours, theirs:
         files = [os.memfd_create("note"), os.memfd_create("stacks")]
-        start = WorkerStart(read(), 1, "w1", Board(1), theirs, *files)
+        start = WorkerStart(read(), 1, "w1", Board(), theirs, *files, 0)
         session, line = Session(start.settings, start.name), PatientLine()
         yield claiming.Claims(start, session, line, Patience(session, line))  # type: ignore[arg-type]
         session.drop_claims()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import faulthandler
 import math
 import os
 import random
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -14,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fencepost.board import _RECORD, _SLOT_SIZE, Board, Phase, Record
+from fencepost.board import _RECORD, Board, Orders, Phase, Record
 
 RECORD = Record(
     Phase.running,
@@ -33,33 +34,30 @@ RECORD = Record(
 
 
 def test_what_is_written_is_read() -> None:
-    """In its slot, and only there."""
-    board = Board(3)
-    for slot in (1, 2, 3):
-        board.clear(slot)
-    board.write(2, RECORD)
-    assert board.read(2) == RECORD
-    assert board.read(1).phase is board.read(3).phase is Phase.booting
+    """And a new page says that its worker is booting."""
+    board = Board()
+    assert board.read().phase is Phase.booting
+    assert all(math.isnan(number) for number in board.read().progress)
+    board.write(RECORD)
+    assert board.read() == RECORD
 
 
-def test_a_new_slot_has_nothing_to_say() -> None:
-    """Zeros are no record."""
-    board = Board(1)
-    assert board.read(1) is None
-    board.clear(1)
-    assert board.read(1).phase is Phase.booting
-    assert all(math.isnan(number) for number in board.read(1).progress)
+def test_zeros_are_no_record() -> None:
+    """The checksum of nothing is not nothing."""
+    board = Board()
+    board._memory[:] = bytes(len(board._memory))
+    assert board.read() is None
 
 
 def test_a_name_that_is_too_long_is_cut_and_nothing_else() -> None:
     """Whatever characters it has."""
-    board = Board(2)
-    board.write(1, replace(RECORD, kind="é" * 200, tenant="\ud800x"))
-    read = board.read(1)
+    board = Board()
+    board.write(replace(RECORD, kind="é" * 200, tenant="\ud800x"))
+    read = board.read()
     assert read.kind == "é" * 32
     assert replace(read, kind="", tenant="") == replace(RECORD, kind="", tenant="")
-    board.write(1, replace(RECORD, kind="x" + "é" * 200))
-    assert board.read(1).kind.startswith("x" + "é" * 31)
+    board.write(replace(RECORD, kind="x" + "é" * 200))
+    assert board.read().kind.startswith("x" + "é" * 31)
 
 
 records = st.builds(
@@ -82,108 +80,96 @@ records = st.builds(
 @given(records)
 def test_any_record_survives(record: Record) -> None:
     """At the edges of its numbers too."""
-    board = Board(1)
-    board.write(1, record)
-    assert board.read(1) == record
+    board = Board()
+    board.write(record)
+    assert board.read() == record
 
 
 @given(records, records, st.integers(0, _RECORD.size + 4))
 def test_a_half_written_record_is_never_read(old: Record, new: Record, cut: int) -> None:
     """A worker that dies in the middle of writing: the old record, the new one, or none."""
-    board, other = Board(1), Board(1)
-    board.write(1, old)
-    other.write(1, new)
-    at = _SLOT_SIZE
-    board._memory[at : at + cut] = other._memory[at : at + cut]
-    assert board.read(1) in (None, old, new)
+    board, other = Board(), Board()
+    board.write(old)
+    other.write(new)
+    board._memory[:cut] = other._memory[:cut]
+    assert board.read() in (None, old, new)
 
 
-@given(st.lists(st.tuples(st.integers(0, 2 * _SLOT_SIZE - 1), st.binary(min_size=1, max_size=64)), min_size=1, max_size=20))
+@given(st.lists(st.tuples(st.integers(0, 511), st.binary(min_size=1, max_size=64)), min_size=1, max_size=20))
 def test_a_scribbled_record_is_none_or_a_valid_one(scribbles: list[tuple[int, bytes]]) -> None:
     """Whatever bytes a child puts anywhere: reading never raises."""
-    board = Board(1)
-    board.write(1, RECORD)
+    board = Board()
+    board.write(RECORD)
     for at, data in scribbles:
         fitting = data[: len(board._memory) - at]
         board._memory[at : at + len(fitting)] = fitting
-    read = board.read(1)
+    read = board.read()
     assert read is None or isinstance(read, Record)
-    claim, reason = board.asked_to_stop(1)
-    assert claim >= 0
-    assert reason in (None, "max_runtime", "drain", "cancel", "lease")
-    assert board.wakes >= 0
-    assert board.draining in (True, False)
+    assert isinstance(board.orders, Orders)
 
 
 @pytest.mark.parametrize("name", ["claimed_at", "max_runtime", "retry_in"])
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
 def test_a_time_that_is_no_number_is_not_believed(name: str, number: float) -> None:
     """A comparison with NaN is false: a run with such a start would have no max runtime."""
-    board = Board(1)
-    board.write(1, replace(RECORD, **{name: number}))
-    assert board.read(1) is None
+    board = Board()
+    board.write(replace(RECORD, **{name: number}))
+    assert board.read() is None
 
 
 @pytest.mark.parametrize("byte", [0x00, 0xFF, 0x01])
-def test_the_supervisor_goes_on_after_a_child_has_scribbled_over_everything(byte: int) -> None:
-    """What it writes must not fail on what a child left there, and what it has said stands there again."""
-    board = Board(2)
-    for slot in (1, 2):
-        board.clear(slot)
+def test_what_the_supervisor_has_said_stands_there_again_after_a_scribble(byte: int) -> None:
+    """Neither must a scribble drain a worker nor take a drain back, and what is said later counts on from what was said."""
+    board = Board()
+    board.order(leave=True, stop=(7, "cancel"))
     board.wake()
-    before = board.wakes
+    said = board.orders
     board._memory[:] = bytes([byte]) * len(board._memory)
-    for slot in (1, 2):
-        board.ask_to_stop(slot, 5, "cancel")
-        board.clear(slot)
-        assert board.read(slot).phase is Phase.booting
-        assert board.asked_to_stop(slot) == (0, None)
+    board.say_again()
+    assert board.orders == said == Orders(wakes=1, leave=True, stop=(7, "cancel"))
     board.wake()
-    assert board.wakes == before + 1
-    assert not board.draining, "a child's scribble has made every worker leave"
-    board.drain()
-    assert board.draining
+    assert board.orders == replace(said, wakes=2)
 
 
-def test_a_scribble_does_not_take_back_a_drain() -> None:
-    """Else workers would claim again while the supervisor leaves."""
-    board = Board(1)
-    board.drain()
-    board._memory[:] = bytes(len(board._memory))
+@pytest.mark.parametrize("name", ["drain", "leave", "pause"])
+def test_each_order_stands_alone(name: str) -> None:
+    """And is taken back alone."""
+    board = Board()
+    board.order(**{name: True})
+    assert board.orders == Orders(**{name: True})
     board.wake()
-    assert board.draining
+    board.order(**{name: False})
+    assert board.orders == Orders(wakes=1)
 
 
-def test_wakes_are_counted_and_leave_the_drain_alone() -> None:
-    """A worker compares the count around its look."""
-    board = Board(1)
-    for count in range(1, 4):
-        board.wake()
-        assert board.wakes == count
-    assert not board.draining
-    board.drain()
-    board.wake()
-    assert (board.wakes, board.draining) == (4, True)
+def test_a_later_worker_has_not_got_the_page_of_an_earlier_one() -> None:
+    """It could scribble on it else. It dies where it tries."""
+    earlier, own = Board(), Board()
+    earlier.keep_from_others()
+    assert _ends_by(lambda: own.write(RECORD)) == 0
+    assert own.read() == RECORD
+    assert _ends_by(lambda: earlier.write(RECORD)) == signal.SIGSEGV
+    assert earlier.read().phase is Phase.booting
 
 
-def test_an_order_to_stop_names_its_claim() -> None:
-    """So that no other claim of the slot stops."""
-    board = Board(2)
-    board.ask_to_stop(1, 7, "cancel")
-    assert board.asked_to_stop(1) == (7, "cancel")
-    assert board.asked_to_stop(2) == (0, None)
-    board.clear(1)
-    assert board.asked_to_stop(1) == (0, None)
+def _ends_by(act: Callable[[], None]) -> int:
+    """Return the signal that ends a process which does this, or 0."""
+    pid = os.fork()
+    if pid == 0:
+        faulthandler.disable()
+        act()
+        os._exit(0)
+    return os.WTERMSIG(os.waitpid(pid, 0)[1])
 
 
 @contextmanager
-def a_writer(board: Board, slot: int) -> Iterator[int]:
+def a_writer(board: Board) -> Iterator[int]:
     """Fork a process that writes records as fast as it can: in each, all numbers are the same."""
     pid = os.fork()
     if pid == 0:
         number = 1
         while True:
-            board.write(slot, consistent(number))
+            board.write(consistent(number))
             number = number % 1_000_000 + 1
     try:
         yield pid
@@ -202,12 +188,12 @@ def consistent(number: int) -> Record:
 
 def test_a_reader_never_sees_half_of_what_another_process_writes() -> None:
     """Read while it is written: each record that is read is one that was written."""
-    board = Board(2)
-    board.write(2, consistent(1))
+    board = Board()
+    board.write(consistent(1))
     seen = set()
-    with a_writer(board, 2):
+    with a_writer(board):
         while len(seen) < 2_000:
-            record = board.read(2)
+            record = board.read()
             if record is not None:
                 assert record == consistent(record.claim)
                 seen.add(record.claim)
@@ -215,13 +201,11 @@ def test_a_reader_never_sees_half_of_what_another_process_writes() -> None:
 
 def test_a_writer_that_is_killed_at_any_instant_leaves_a_record_or_none() -> None:
     """C2: nothing shared is left locked or half sent."""
-    board = Board(1)
-    board.clear(1)
+    board = Board()
     for _ in range(30):
-        with a_writer(board, 1):
+        with a_writer(board):
             for _ in range(random.randrange(200)):
-                board.read(1)
-        record = board.read(1)
+                board.read()
+        record = board.read()
         assert record is None or record.phase is Phase.booting or record == consistent(record.claim)
-        board.clear(1)
-        assert board.read(1).phase is Phase.booting
+        board.write(Record(Phase.booting))

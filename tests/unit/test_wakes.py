@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.board import Board, Phase, Record
+from fencepost.board import Board, Orders, Phase, Record
 from fencepost.worker.loop import Worker
 
 
@@ -17,19 +17,15 @@ class OneLine:
         self.said: list[Phase] = []
 
     @property
-    def draining(self) -> bool:
-        return self._board.draining
-
-    @property
-    def wakes(self) -> int:
-        return self._board.wakes
+    def orders(self) -> Orders:
+        return self._board.orders
 
     def say(self, record: Record) -> None:
         self.said.append(record.phase)
 
     def sleep(self, _seconds: float | None) -> None:
         self.slept += 1
-        self._board.drain()
+        self._board.order(drain=True)
 
 
 class NoJobs:
@@ -61,7 +57,7 @@ class NoJobs:
 )
 def test_a_worker_looks_again_before_it_sleeps_over_a_wake_up(*, woken: bool, searched: bool, looks: int) -> None:
     """Rule 23: the count is compared around each look, and what could not be looked for is no reason to sleep."""
-    board = Board(1)
+    board = Board()
     worker = Worker.__new__(Worker)
     line, claims = OneLine(board), NoJobs(board, woken=woken, searched=searched)
     worker._line, worker._claims, worker._leaving = line, claims, False  # type: ignore[assignment]

@@ -1,0 +1,52 @@
+"""Say what every slot does, with stacks (USR1): what an operator wants to know of a supervisor that seems to hang."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from fencepost.board import boottime
+from fencepost.supervisor.kill import told
+from fencepost.supervisor.stacks import dumped
+from fencepost.supervisor.state import Child, Slot, State
+
+log = structlog.get_logger()
+
+ANSWERS_WITHIN = 1.0
+"""Seconds that a worker gets to tell where it is before it is asked from C, which a healthy one must be spared."""
+
+
+async def tell_all(state: State) -> None:
+    """Log a line for the supervisor and one for each slot. None waits for the database, or for another's answer."""
+    log.info(
+        "SIGUSR1: what every slot does",
+        workers=len(state.children()),
+        draining=state.draining,
+        paused=state.paused,
+        listening=state.listening,
+        bookings=len(state.bookings),
+        strays=sorted(state.strays),
+    )
+    await asyncio.gather(*(_tell(slot) for slot in list(state.slots)))
+
+
+async def _tell(slot: Slot) -> None:
+    child = slot.child
+    if child is None:
+        log.info("slot", slot=slot.number, phase="empty", filled_in=round(max(0.0, slot.refill_at - boottime()), 3))
+        return
+    stack = await dumped(child, ANSWERS_WITHIN) if child.ready and child.kill is None and not child.doomed else None
+    log.info("slot", slot=slot.number, phase=phase(child), worker=child.name, pid=child.pid, **told(child), stack=stack)
+
+
+def phase(child: Child) -> str:
+    """Return in a word what a child does."""
+    record = child.record()
+    if child.gone:
+        return "gone"
+    if child.kill is not None:
+        return "killed"
+    if not child.ready:
+        return "booting"
+    return record.phase.name if record is not None else "unknown"

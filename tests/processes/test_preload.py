@@ -1,0 +1,85 @@
+"""Handlers imported once, before the first fork."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+
+import psutil
+
+from support.jobs import Jobs
+from support.processes import Supervisor
+from support.waiting import wait_until
+
+
+def test_preloaded_handlers_are_imported_once_and_their_memory_is_shared(
+    start_supervisor: Callable[..., Supervisor], jobs: Jobs
+) -> None:
+    """Three workers with 60 MB of objects take little more than one, also after collections, and count as small."""
+    supervisor = start_supervisor(handlers="large_at_import,handlers_for_tests", concurrency=3, preload="yes", max_rss="60M")
+    workers = supervisor.wait_for_workers(3)
+    assert (supervisor.folder / "imports").read_text().split() == [str(supervisor.pid)]
+    told = [jobs.wait_for(jobs.enqueue("tells_its_memory")).result for _ in range(6)]
+    assert all(memory["all"] > 90 * 1024**2 for memory in told)
+    assert all(memory["own"] < 20 * 1024**2 for memory in told)
+    assert all(memory["proportional"] < memory["all"] / 2 for memory in told)
+    assert supervisor.workers() == workers
+
+
+def test_a_refill_with_preloaded_handlers_is_a_matter_of_milliseconds(
+    start_supervisor: Callable[..., Supervisor], jobs: Jobs
+) -> None:
+    """Nothing is imported again: measured from before the fork to when the supervisor knows that the worker is ready."""
+    supervisor = start_supervisor(handlers="large_at_import,handlers_for_tests", concurrency=1, preload="yes")
+    (worker,) = supervisor.wait_for_workers(1)
+    for _ in range(5):
+        os.kill(worker, signal.SIGKILL)
+        (worker,) = wait_until(lambda old=worker: [pid for pid in supervisor.wait_for_workers(1) if pid != old], within=5)
+    jobs.wait_for(jobs.enqueue("ok"))
+    readiness = [line["after"] for line in supervisor.logs() if line["event"] == "a worker is ready"]
+    assert len(readiness) == 6
+    # The supervisor looks ten times a second.
+    assert sorted(readiness)[2] < 0.15
+    assert len((supervisor.folder / "imports").read_text().split()) == 1
+
+
+def test_preloading_what_starts_threads_is_refused_with_their_names(start_supervisor: Callable[..., Supervisor]) -> None:
+    """F4: a fork would copy what they have locked, but not them."""
+    supervisor = start_supervisor(handlers="starts_threads_at_import", preload="yes")
+    assert supervisor.wait() == 78
+    (line,) = [line for line in supervisor.lines() if line.startswith("fencepost:")]
+    assert "started threads (first-of-the-library, second-of-the-library)" in line
+    assert "FENCEPOST_PRELOAD=no" in line
+
+
+def test_handlers_that_start_threads_work_without_preloading(start_supervisor: Callable[..., Supervisor], jobs: Jobs) -> None:
+    """They are the worker's own then, and no leftover of a job."""
+    supervisor = start_supervisor(handlers="starts_threads_at_import", concurrency=1)
+    first = jobs.wait_for(jobs.enqueue("counts_threads")).result
+    assert jobs.wait_for(jobs.enqueue("counts_threads")).result == first
+    assert not [line for line in supervisor.logs() if line["level"] == "warning"]
+
+
+def test_preloaded_handlers_that_do_not_import_or_hang_end_the_start(start_supervisor: Callable[..., Supervisor]) -> None:
+    """Exit 70, with the reason; never a supervisor that waits without end."""
+    broken = start_supervisor(handlers="there_is_no_such_module", preload="yes")
+    hanging = start_supervisor(handlers="hangs_at_first_import", preload="yes", boot_timeout="1s")
+    assert (broken.wait(), hanging.wait()) == (70, 70)
+    assert "No module named 'there_is_no_such_module'" in broken.tail()
+    assert "importing took longer than FENCEPOST_BOOT_TIMEOUT" in hanging.tail()
+
+
+def test_a_supervisor_can_be_stopped_while_it_preloads(start_supervisor: Callable[..., Supervisor]) -> None:
+    """TERM is obeyed at once: nothing runs yet."""
+    supervisor = start_supervisor(handlers="hangs_at_first_import", preload="yes")
+    wait_until(lambda: (supervisor.folder / "hung").exists() or _catches_term(supervisor.pid), within=10)
+    wait_until(lambda: "supervisor" in " ".join(psutil.Process(supervisor.pid).cmdline()), within=10)
+    supervisor.signal(signal.SIGTERM)
+    assert supervisor.wait(3) == 0
+
+
+def _catches_term(pid: int) -> bool:
+    with open(f"/proc/{pid}/status", encoding="ascii") as file:
+        caught = next(line for line in file if line.startswith("SigCgt:"))
+    return bool(int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1)

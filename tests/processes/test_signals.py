@@ -1,0 +1,332 @@
+"""What signals do to a supervisor: other workers, more of them, a pause, a look inside. Each is logged, and none is lost."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from signal import SIGCONT, SIGHUP, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1
+
+import pytest
+
+from support.databases import Database
+from support.jobs import Jobs
+from support.processes import Supervisor
+from support.servers import Server
+from support.waiting import wait_until
+
+REPLACED = "all workers are replaced"
+
+
+def code(version: int, more: str = "") -> dict[str, str]:
+    """Return a module of handlers of some version."""
+    return {
+        "deployed.py": f"""
+import time
+from handlers_for_tests import marked
+
+@marked("version")
+def version(job):
+    return {version}
+
+@marked("slow_version")
+def slow_version(job, *, seconds):
+    time.sleep(seconds)
+    return {version}
+{more}
+"""
+    }
+
+
+def events(supervisor: Supervisor, *wanted: str) -> list[str]:
+    return [line["event"] for line in supervisor.logs() if line["event"] in wanted]
+
+
+def said(supervisor: Supervisor, event: str, times: int = 1) -> None:
+    """Wait until it has said that, as often."""
+    try:
+        wait_until(lambda: len(events(supervisor, event)) >= times, within=15)
+    except AssertionError:
+        raise AssertionError(f"{event!r} was not said {times} times; the log ends:\n{supervisor.tail()}") from None
+
+
+# ---- HUP
+
+
+def test_a_rolling_restart_takes_up_new_handlers_and_ends_no_job(
+    start_supervisor: Callable[..., Supervisor], jobs: Jobs
+) -> None:
+    """The old ones finish what they run, with the old code; then only the new code runs, its new kinds too."""
+    supervisor = start_supervisor(handlers="deployed", files=code(1))
+    old = supervisor.wait_for_workers(2)
+    running = jobs.enqueue("slow_version", {"seconds": 2})
+    jobs.wait_for_mark(running)
+    supervisor.put(code(22, '@marked("new")\ndef new(job):\n    return "new"'))
+    new = jobs.enqueue("new")
+    supervisor.signal(SIGHUP)
+    said(supervisor, REPLACED)
+    assert jobs.get(running).status == "done", "replaced before its job had ended"
+    assert (jobs.get(running).result, jobs.get(running).attempts) == (1, 1)
+    assert jobs.wait_for(jobs.enqueue("version")).result == 22
+    assert jobs.wait_for(new).result == "new"
+    assert not set(old) & set(supervisor.workers())
+
+
+def test_workers_are_replaced_one_at_a_time(start_supervisor: Callable[..., Supervisor], jobs: Jobs) -> None:
+    """None leaves before the one before it has a successor that is ready."""
+    supervisor = start_supervisor(concurrency=4)
+    supervisor.wait_for_workers(4)
+    started = len(events(supervisor, "a worker is ready"))
+    supervisor.signal(SIGHUP)
+    said(supervisor, REPLACED)
+    order = events(supervisor, "a worker is ready", "a worker has left")[started:]
+    assert order == ["a worker has left", "a worker is ready"] * 4
+    assert jobs.wait_for(jobs.enqueue("ok")).attempts == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("this is no Python", "SyntaxError"),
+        ("import there_is_no_such_module", "there_is_no_such_module"),
+        ("import os; os._exit(3)", "left with exit code 3"),
+        ("import ctypes; ctypes.string_at(0)", "SIGSEGV"),
+        ("import time; time.sleep(60)", "killed by SIGKILL"),
+        ("", "no handler is registered"),
+    ],
+)
+def test_handlers_that_can_no_longer_be_imported_keep_the_old_workers(
+    start_supervisor: Callable[..., Supervisor], jobs: Jobs, text: str, reason: str
+) -> None:
+    """It says so, once, and goes on; mended, they are taken up by the next HUP."""
+    supervisor = start_supervisor(handlers="deployed", files=code(1), boot_timeout="2s")
+    old = supervisor.wait_for_workers(2)
+    supervisor.put({"deployed.py": text})
+    supervisor.signal(SIGHUP)
+    refused = supervisor.wait_for_log("the new handlers can't be used: the workers go on with the old ones")
+    assert reason in refused["error"]
+    assert supervisor.workers() == old
+    assert jobs.wait_for(jobs.enqueue("version")).result == 1
+    supervisor.put(code(333))
+    supervisor.signal(SIGHUP)
+    said(supervisor, REPLACED)
+    assert jobs.wait_for(jobs.enqueue("version")).result == 333
+    assert len([line for line in supervisor.logs() if line["level"] == "error"]) == 1
+
+
+def test_a_rolling_restart_that_comes_while_another_goes_on_begins_anew(
+    start_supervisor: Callable[..., Supervisor], jobs: Jobs
+) -> None:
+    """What runs at the end is the last deploy, in every slot."""
+    supervisor = start_supervisor(handlers="deployed", files=code(1), concurrency=3)
+    supervisor.wait_for_workers(3)
+    running = jobs.enqueue("slow_version", {"seconds": 2})
+    jobs.wait_for_mark(running)
+    for version in (22, 333, 4444):
+        supervisor.put(code(version))
+        supervisor.signal(SIGHUP)
+        supervisor.wait_for_log("SIGHUP: the workers are replaced, one at a time, each after its job")
+    said(supervisor, REPLACED)
+    assert jobs.get(running).status == "done"
+    slow = [jobs.enqueue("slow_version", {"seconds": 0.5}) for _ in range(3)]
+    assert [jobs.wait_for(job).result for job in slow] == [4444, 4444, 4444]
+
+
+def test_workers_are_replaced_while_the_database_is_away(
+    start_supervisor: Callable[..., Supervisor], own_server: Server, own_database: Database
+) -> None:
+    """None of it needs the database; they work when it is back."""
+    supervisor = start_supervisor(own_database.worker_url, concurrency=2)
+    old = supervisor.wait_for_workers(2)
+    own_server.stop()
+    supervisor.signal(SIGHUP)
+    said(supervisor, REPLACED)
+    assert not set(old) & set(supervisor.workers())
+    own_server.start()
+    jobs = Jobs(own_database)
+    assert jobs.wait_for(jobs.enqueue("ok"), within=20).attempts == 1
+
+
+# ---- TTIN, TTOU
+
+
+def test_the_number_of_workers_goes_up_and_down(start_supervisor: Callable[..., Supervisor], jobs: Jobs) -> None:
+    """One more works at once; one fewer leaves after its job; the last one stays."""
+    supervisor = start_supervisor(concurrency=1)
+    supervisor.wait_for_workers(1)
+    supervisor.signal(SIGTTIN)
+    supervisor.wait_for_log(lambda line: line["event"] == "SIGTTIN: one worker more" and line["workers"] == 2)
+    supervisor.wait_for_workers(2)
+    running = [jobs.enqueue("slow", {"seconds": 1.5}) for _ in range(2)]
+    for job in running:
+        jobs.wait_for_mark(job)
+    supervisor.signal(SIGTTOU)
+    supervisor.wait_for_log("SIGTTOU: one worker fewer, after its job")
+    supervisor.signal(SIGTTOU)
+    supervisor.wait_for_log("SIGTTOU: the last worker stays; SIGTSTP stops claiming")
+    supervisor.wait_for_workers(1)
+    assert [jobs.wait_for(job).attempts for job in running] == [1, 1]
+    assert jobs.wait_for(jobs.enqueue("ok")).attempts == 1
+
+
+def test_a_worker_that_was_about_to_go_is_kept_by_one_more(start_supervisor: Callable[..., Supervisor], jobs: Jobs) -> None:
+    """Its slot is filled again after it, with its number."""
+    supervisor = start_supervisor(concurrency=2)
+    old = supervisor.wait_for_workers(2)
+    running = [jobs.enqueue("slow", {"seconds": 1}) for _ in range(2)]
+    for job in running:
+        jobs.wait_for_mark(job)
+    supervisor.signal(SIGTTOU)
+    supervisor.wait_for_log("SIGTTOU: one worker fewer, after its job")
+    supervisor.signal(SIGTTIN)
+    supervisor.wait_for_log("SIGTTIN: one worker more")
+    wait_until(lambda: supervisor.workers() != old)
+    assert len(supervisor.wait_for_workers(2)) == 2
+    assert [jobs.wait_for(job).attempts for job in running] == [1, 1]
+
+
+# ---- TSTP, CONT
+
+
+def test_a_pause_stops_claiming_and_nothing_else(
+    start_supervisor: Callable[..., Supervisor], jobs: Jobs, database: Database
+) -> None:
+    """What runs goes on; what comes is left for others, also by workers that are new; and after CONT it is taken at once."""
+    paused = start_supervisor(concurrency=2)
+    workers = paused.wait_for_workers(2)
+    running = jobs.enqueue("slow", {"seconds": 1})
+    jobs.wait_for_mark(running)
+    paused.signal(SIGTSTP)
+    paused.wait_for_log("SIGTSTP: nothing is claimed until SIGCONT; running jobs go on")
+    left = [jobs.enqueue("ok") for _ in range(5)]
+    assert jobs.wait_for(running).attempts == 1
+    os.kill(workers[0], signal.SIGKILL)
+    wait_until(lambda: workers[0] not in paused.workers())
+    paused.wait_for_workers(2)
+    wait_until(lambda: database.value("select state from fencepost.supervisors") == "paused")
+
+    other = start_supervisor(concurrency=1)
+    name = other.wait_for_log("the supervisor starts")["supervisor"]
+    for job in left:
+        jobs.wait_for(job)
+    owners = {line["worker"] for line in other.logs() if "worker" in line}
+    assert {run.worker.partition(":")[0] for job in left for run in jobs.runs(job)} <= owners, name
+    other.signal(SIGTERM)
+    assert other.wait() == 0
+
+    waiting = jobs.enqueue("ok")
+    paused.signal(SIGCONT)
+    paused.wait_for_log("SIGCONT: jobs are claimed again")
+    jobs.wait_for(waiting, within=2)
+    wait_until(lambda: database.value("select state from fencepost.supervisors") == "running")
+
+
+def test_nothing_ends_a_drain(start_supervisor: Callable[..., Supervisor], jobs: Jobs) -> None:
+    """Neither CONT nor any other habit; each says that it is without effect, but for USR1, which tells."""
+    supervisor = start_supervisor(concurrency=1, drain_timeout="20s")
+    job = jobs.enqueue("slow", {"seconds": 3})
+    jobs.wait_for_mark(job)
+    after = jobs.enqueue("ok")
+    supervisor.signal(SIGTERM)
+    supervisor.wait_for_log("drain: claiming no more, running jobs may finish")
+    for signum in (SIGCONT, SIGTSTP, SIGCONT, SIGHUP, SIGTTIN, SIGTTOU):
+        supervisor.signal(signum)
+        supervisor.wait_for_log(lambda line, name=signum.name: line.get("signal") == name and "without effect" in line["event"])
+    supervisor.signal(SIGUSR1)
+    assert "in slow" in supervisor.wait_for_log(lambda line: line["event"] == "slot")["stack"]
+    assert supervisor.wait() == 0
+    assert jobs.get(job).status == "done"
+    assert jobs.get(after).status == "queued"
+
+
+# ---- USR1
+
+
+def test_a_look_inside_tells_what_every_slot_does(start_supervisor: Callable[..., Supervisor], jobs: Jobs) -> None:
+    """Where a job is in Python and where in C; an idle worker has nothing to tell."""
+    supervisor = start_supervisor(concurrency=3)
+    supervisor.wait_for_workers(3)
+    in_c, in_python = jobs.enqueue("hangs_in_c"), jobs.enqueue("slow", {"seconds": 60})
+    for job in (in_c, in_python):
+        jobs.wait_for_mark(job)
+    supervisor.signal(SIGUSR1)
+    wait_until(lambda: len(events(supervisor, "slot")) == 3)
+    told = {line.get("job"): line for line in supervisor.logs() if line["event"] == "slot"}
+    assert "in hangs_in_c" in told[in_c]["stack"]
+    assert re.search(r"handlers_for_tests\.py\", line \d+ in slow", told[in_python]["stack"])
+    assert (told[None]["phase"], told[None]["stack"]) == ("idle", None)
+    assert told[in_c]["ran_for"] > 0
+    assert {line["pid"] for line in told.values()} == set(supervisor.workers())
+
+
+def test_a_look_inside_harms_no_job(start_supervisor: Callable[..., Supervisor], jobs: Jobs) -> None:
+    """A hundred of them, while Python enters and leaves functions as fast as it can: from C, one in thirty would crash it."""
+    supervisor = start_supervisor(concurrency=1, handlers="handlers_for_tests,handlers_of_leftovers")
+    supervisor.wait_for_workers(1)
+    job = jobs.enqueue("spins_for", {"seconds": 8}, max_attempts=1)
+    jobs.wait_for_mark(job)
+    for count in range(1, 101):
+        supervisor.signal(SIGUSR1)
+        wait_until(lambda count=count: len(events(supervisor, "slot")) >= count)
+    stacks = [line["stack"] for line in supervisor.logs() if line["event"] == "slot"]
+    assert sum("in spins_for" in (stack or "") for stack in stacks) > 50
+    assert jobs.wait_for(job, within=15).attempts == 1
+
+
+# ---- none is lost
+
+
+def test_signals_that_come_while_it_starts_are_obeyed(
+    start_supervisor: Callable[..., Supervisor], own_server: Server, own_database: Database
+) -> None:
+    """Before its first worker, with the database away: each is logged, and has its effect when there is something to affect."""
+    own_server.stop()
+    supervisor = start_supervisor(own_database.worker_url, concurrency=1)
+    supervisor.wait_for_log("the supervisor starts")
+    for signum in (SIGTTIN, SIGTSTP, SIGHUP, SIGUSR1):
+        supervisor.signal(signum)
+        supervisor.wait_for_log(lambda line, name=signum.name: line["event"].startswith(name))
+    own_server.start()
+    supervisor.wait_for_workers(2, within=20)
+    jobs = Jobs(own_database)
+    job = jobs.enqueue("ok")
+    wait_until(lambda: own_database.value("select state from fencepost.supervisors") == "paused")
+    assert jobs.get(job).status == "queued"
+    supervisor.signal(SIGCONT)
+    assert jobs.wait_for(job).attempts == 1
+
+
+def test_a_signal_in_the_first_instant_is_not_lost(database: Database, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Sent by the process that becomes the supervisor, before it has come to take signals: held, and then obeyed."""
+    folder = tmp_path_factory.mktemp("early")
+    program = (
+        "import os, signal, sys\n"
+        "from fencepost.supervisor import main\n"
+        "hold = main.hold_signals\n"
+        "def held():\n"
+        "    hold()\n"
+        "    for number in (signal.SIGTTIN, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2): os.kill(os.getpid(), number)\n"
+        "main.hold_signals = held\n"
+        "sys.argv = ['fencepost', 'run']\n"
+        "from fencepost.cli import main as cli\n"
+        "cli()\n"
+    )
+    supervisor = Supervisor(database.worker_url, folder, command=("-c", program), concurrency=1)
+    try:
+        supervisor.wait_for_workers(2)
+        for text in ("SIGTTIN: one worker more", "SIGHUP: ", "SIGUSR1: ", "a signal without effect"):
+            supervisor.wait_for_log(text)
+    finally:
+        supervisor.stop()
+
+
+def test_help_names_the_signals() -> None:
+    """Whoever looks for them at three in the morning looks there."""
+    text = subprocess.run(
+        [sys.executable, "-m", "fencepost", "run", "--help"], capture_output=True, text=True, check=True
+    ).stdout
+    for name in ("TERM", "INT", "QUIT", "HUP", "TTIN", "TTOU", "TSTP", "CONT", "USR1"):
+        assert re.search(rf"\b{name}\b", text), name

@@ -1,0 +1,45 @@
+"""Write where this process' threads are, when the supervisor asks: in Python, or from C if Python gets no turn.
+
+See fencepost/supervisor/stacks.py for why there are two ways.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import sys
+import threading
+from types import FrameType
+
+FROM_PYTHON = signal.SIGUSR1
+FROM_C = signal.SIGQUIT
+
+DEEPEST = 100
+"""Frames of a stack that are told; faulthandler tells as many."""
+
+
+def write_when_asked(fd: int) -> None:
+    """Write to `fd`, when the signals come and when this process crashes."""
+    faulthandler.enable(file=fd, all_threads=True)
+    faulthandler.register(FROM_C, file=fd, all_threads=True, chain=False)
+
+    def write(_signum: int, frame: FrameType | None) -> None:
+        os.write(fd, stacks(frame).encode(errors="replace"))
+
+    signal.signal(FROM_PYTHON, write)
+
+
+def stacks(of_main: FrameType | None) -> str:
+    """Return the stacks of all threads, as faulthandler writes them: the main thread's first, from the frame `of_main` on."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    main = threading.main_thread().ident
+    told = []
+    for thread, frame in sorted(sys._current_frames().items(), key=lambda item: item[0] != main):
+        lines = [f"Thread {names.get(thread, thread)} (most recent call first):"]
+        step = of_main if thread == main else frame
+        while step is not None and len(lines) <= DEEPEST:
+            lines.append(f'  File "{step.f_code.co_filename}", line {step.f_lineno} in {step.f_code.co_name}')
+            step = step.f_back
+        told.append("\n".join(lines) + "\n")
+    return "\n".join(told) + "\n"
