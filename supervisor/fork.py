@@ -3,8 +3,7 @@
 The supervisor's memory, descriptors, signals and event loop are all there in the child at first. What follows makes them
 harmless before anything else runs, in this order. A child never unwinds into the stack below it.
 
-The only import of a worker's code by the supervisor is here. It is there before the first fork: a refill is then a fork and
-the import of the handlers, and an upgrade of the package beneath a running supervisor does not mix two versions.
+The only imports of a worker's code by the supervisor are here: the child's, and with FENCEPOST_PRELOAD one before all forks.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ import structlog
 from fencepost.settings import Settings
 from fencepost.start import WorkerStart
 from fencepost.threads import started_threads, threads_beside
-from fencepost.worker.boot import import_handlers, run_worker, try_handlers
 
 log = structlog.get_logger()
 
@@ -68,10 +66,12 @@ def fork_worker(start: WorkerStart, *, only_try: bool = False) -> int:
 
 
 def preload(settings: Settings) -> tuple[int, str] | None:
-    """Import the handlers in this process, so that all workers share what that takes.
+    """Import the worker's code and the handlers in this process, so that all workers share what that takes.
 
     Returns the exit code and the reason where it can't be done.
     """
+    from fencepost.worker.boot import import_handlers  # noqa: PLC0415  # only where it was asked for
+
     signal.signal(signal.SIGALRM, _took_too_long)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
     signal.setitimer(signal.ITIMER_REAL, settings.boot_timeout)
@@ -117,6 +117,8 @@ def _become_worker(start: WorkerStart, parent: int, *, only_try: bool) -> NoRetu
         _read_nothing()
         _be_first_for_the_oom_killer()
         signal.pthread_sigmask(signal.SIG_SETMASK, set())
+        from fencepost.worker.boot import run_worker, try_handlers  # noqa: PLC0415  # at the fork, in the child
+
         if only_try:
             try_handlers(start)
         # Never return from here: unwinding would close the supervisor's connections, which fork() made us share.
