@@ -1,6 +1,7 @@
 # make demo   see it survive
 # make test   run the tests (ARGS="-x -k fence")
 # make lint   ruff, mypy, import contracts, boundaries
+# make soak   thousands of workers come and go (DEATHS=10000): the supervisor stays as it was
 # make check, make coverage, make format, make clean
 #
 # All they need is make and Python 3.11 or newer with venv. PYTHON=python3.13 chooses another one, VENV=folder another folder.
@@ -27,7 +28,7 @@ ifneq ($(shell cat $(STAMP) 2>/dev/null),$(MADE_FOR))
 $(STAMP): FORCE
 endif
 
-.PHONY: help demo test lint check coverage format clean FORCE
+.PHONY: help demo test lint soak check coverage format clean FORCE
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -47,6 +48,10 @@ lint: $(STAMP)
 	echo "import contracts";    $(BIN)/lint-imports > $(VENV)/contracts.log || { cat $(VENV)/contracts.log; bad=1; }; \
 	echo "boundaries";          $(BIN)/pytest -q tests/unit/test_boundaries.py || bad=1; \
 	exit $$bad
+
+# Outside of pytest's own names, so that it runs only when asked for.
+soak: $(STAMP)
+	@$(BIN)/pytest -n0 -q -p no:randomly tests/soak/soak_workers.py $(ARGS)
 
 check:
 	@$(MAKE) lint

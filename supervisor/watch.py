@@ -87,7 +87,7 @@ def watch(state: State, gap: float) -> None:
             continue
         child.unreadable_since = None
         kept_at = child.kept[1] if child.kept[0] == record.claim else 0.0
-        memory = anonymous(child.pid) - child.memory if state.settings.max_rss else 0
+        memory = anonymous(child.pid) - child.memory if state.settings.max_rss and record.phase in BUSY else 0
         match judge(Look(now, child.forked_at, child.ready, record, kept_at, memory), state.settings):
             case Verdict.lease_is_over:
                 _lease_is_over(state, child, record, now, gap)

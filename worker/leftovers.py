@@ -21,6 +21,7 @@ from typing import Any
 import psutil
 
 LIMITS = sorted({value for name, value in vars(resource).items() if name.startswith("RLIMIT_")})
+SIGNALS = sorted(map(int, signal.valid_signals()))
 TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 
 
@@ -46,7 +47,7 @@ def footprint(descriptors: tuple[int, ...]) -> Footprint:
     return Footprint(
         threads=frozenset(sys._current_frames()),
         children=frozenset(_living_children()),
-        handlers=tuple(signal.getsignal(number) for number in sorted(signal.valid_signals())),
+        handlers=tuple(signal.getsignal(number) for number in SIGNALS),
         mask=frozenset(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
         descriptors=tuple(_identity(fd) for fd in descriptors),
         directory=_identity("."),

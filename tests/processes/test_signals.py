@@ -245,21 +245,28 @@ def test_nothing_ends_a_drain(start_supervisor: Callable[..., Supervisor], jobs:
 # ---- USR1
 
 
-def test_a_look_inside_tells_what_every_slot_does(start_supervisor: Callable[..., Supervisor], jobs: Jobs) -> None:
-    """Where a job is in Python and where in C; an idle worker has nothing to tell."""
-    supervisor = start_supervisor(concurrency=3)
-    supervisor.wait_for_workers(3)
-    in_c, in_python = jobs.enqueue("hangs_in_c"), jobs.enqueue("slow", {"seconds": 60})
-    for job in (in_c, in_python):
+def test_a_look_inside_tells_what_every_slot_does(
+    start_supervisor: Callable[..., Supervisor], jobs: Jobs, database: Database
+) -> None:
+    """Where a job is in Python, on the server and in C; an idle worker has nothing to tell. None of them is disturbed."""
+    supervisor = start_supervisor(concurrency=4)
+    supervisor.wait_for_workers(4)
+    in_c, in_python = jobs.enqueue("hangs_in_c"), jobs.enqueue("slow", {"seconds": 3})
+    on_the_server = jobs.enqueue("hangs_on_the_server", {"seconds": 3})
+    for job in (in_c, in_python, on_the_server):
         jobs.wait_for_mark(job)
+    asleep = "select count(*) from pg_stat_activity where query like 'select pg_sleep%%' and wait_event = 'PgSleep'"
+    wait_until(lambda: database.value(asleep))
     supervisor.signal(SIGUSR1)
-    wait_until(lambda: len(events(supervisor, "slot")) == 3)
+    wait_until(lambda: len(events(supervisor, "slot")) == 4)
     told = {line.get("job"): line for line in supervisor.logs() if line["event"] == "slot"}
     assert "in hangs_in_c" in told[in_c]["stack"]
     assert re.search(r"handlers_for_tests\.py\", line \d+ in slow", told[in_python]["stack"])
+    assert "in hangs_on_the_server" in told[on_the_server]["stack"]
     assert (told[None]["phase"], told[None]["stack"]) == ("idle", None)
     assert told[in_c]["ran_for"] > 0
     assert {line["pid"] for line in told.values()} == set(supervisor.workers())
+    assert [jobs.wait_for(job).attempts for job in (in_python, on_the_server)] == [1, 1]
 
 
 def test_a_look_inside_harms_no_job(start_supervisor: Callable[..., Supervisor], jobs: Jobs) -> None:
