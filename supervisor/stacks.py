@@ -22,6 +22,8 @@ ANSWERS_WITHIN = 0.15
 
 LIMIT = 64 * 1024
 OURS = os.path.join("fencepost", "worker", "")
+CALLERS = (os.path.join(OURS, "run.py"), os.path.join(OURS, "loop.py"))
+"""What calls a job: below it nothing is the job's. Other code of ours may be called by it, its connection say."""
 
 
 async def dumped(child: Child, within: float = ANSWERS_WITHIN) -> str | None:
@@ -65,9 +67,10 @@ def without_our_frames(text: str) -> str:
     for stack in text.split("\n\n"):
         lines = []
         for line in stack.splitlines():
-            if OURS in line:
+            if any(caller in line for caller in CALLERS):
                 break
-            lines.append(line)
+            if OURS not in line:
+                lines.append(line)
         if len(lines) > 1 and f"{os.sep}psycopg_pool{os.sep}" not in stack:
             stacks.append("\n".join(lines))
     return "\n\n".join(stacks)
