@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 StopReason = Literal["max_runtime", "drain", "cancel", "lease"]
 
+Status = Literal["queued", "running", "done", "dead", "cancelled"]
+"""Where a job stands. The last three are at rest."""
+
 
 class Ended(StrEnum):
     """How a run ended: the `outcome` of its row in `job_runs`."""
@@ -51,11 +54,19 @@ class Outcome:
 
 
 class JobError(Exception):
-    """Something that Fencepost refuses to a job or to whoever enqueues one. Its text says what to do."""
+    """Something that Fencepost refuses to a job, or to whoever enqueues or handles one. Its text says what to do."""
 
 
 class InvalidJob(JobError, ValueError):
     """This can't be enqueued: its text names the argument and what would be right."""
+
+
+class UnknownJob(JobError, LookupError):
+    """There is no job with this id. Was its enqueuer's transaction rolled back?"""
+
+
+class RetryRefused(JobError):
+    """This job can't be queued again: its text says whether it is running, done, or has the unique key of another job."""
 
 
 class UnknownHandler(JobError):

@@ -10,6 +10,7 @@
 --                  |              +- none left ----------------------> dead        (given up: dead at once)
 --                  +--------------+- interrupted, snoozed: uncounted, queued
 --     cancel: queued -> cancelled at once; running -> asked to stop, killed if it does not -> cancelled
+--     retry (by hand): dead, cancelled -> queued, with a fresh budget; the fence goes on counting
 
 create table fencepost.schema_version (
     version int not null,
@@ -58,6 +59,7 @@ create table fencepost.jobs (
     constraint a_waiting_job_has_attempts_left
         check (status <> 'queued' or max_attempts is null or attempts < max_attempts),
     constraint a_budget_allows_one_attempt check (max_attempts >= 1),
+    constraint a_waiting_job_is_not_to_be_cancelled check (status <> 'queued' or cancel_requested_at is null),
     constraint a_run_was_claimed check (fence >= attempts and interruptions >= 0 and fence >= interruptions),
     -- Within what every client can read: a claim that can't be read is a job that runs for no one.
     constraint run_at_is_a_date check (run_at >= '0001-01-02 00:00+00' and run_at < '9999-12-31 00:00+00'),
@@ -271,7 +273,98 @@ end
 $$;
 
 
-revoke all on function fencepost.enqueue, fencepost.hold, fencepost.finish from public;
+-- cancel: by hand. A queued job is cancelled at once. A running one is asked to stop, and killed if it does not; it is
+-- cancelled when its run ends, however that is, unless its handler has returned. At rest a job stays as it is.
+-- Returns the status afterwards ('running': it was asked), or null where there is no such job.
+create function fencepost.cancel(job_id bigint) returns text
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+declare
+    found_status text;
+begin
+    -- Claim, finish and sweep take the same lock: whichever of them and this comes first decides, and the other one reads
+    -- what it has left. One row and by primary key, so that waiting for it can't be part of a deadlock.
+    select j.status into found_status from fencepost.jobs j where j.id = job_id for no key update;
+    if found_status = 'queued' then
+        update fencepost.jobs j
+        set status = 'cancelled', cancel_requested_at = clock_timestamp(), finished_at = clock_timestamp()
+        where j.id = job_id;
+        return 'cancelled';
+    end if;
+    if found_status = 'running' then
+        update fencepost.jobs j set cancel_requested_at = clock_timestamp()
+        where j.id = job_id and j.cancel_requested_at is null;
+        -- No queue is called '': this tells the supervisors to beat now, and a beat's answer names what is to stop. Sent
+        -- again for a job that was asked before, since a notification can be lost.
+        perform pg_notify('fencepost', '');
+    end if;
+    return found_status;
+end
+$$;
+
+
+-- retry: by hand. A dead or cancelled job is queued again, due at once, with a fresh budget; what its last run left as
+-- error stays, and so does the fence. A queued job is left as it is.
+--   status   the status afterwards, or null where there is no such job
+--   refused  null if the job is queued; else why it is not, in a sentence. Not an error, which would take the rest of the
+--            caller's transaction with it: one that can't be retried must not keep a thousand others from it.
+create function fencepost.retry(job_id bigint, out status text, out refused text)
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+declare
+    job record;
+    other record;
+begin
+    select j.status, j.queue, j.unique_key into job from fencepost.jobs j where j.id = job_id for no key update;
+    if not found then
+        refused := format('there is no job %s', job_id);
+        return;
+    end if;
+    status := job.status;
+    case job.status
+        when 'queued' then
+            return;
+        when 'running' then
+            refused := format('job %s is running: cancel it first, or let it end', job_id);
+            return;
+        when 'done' then
+            refused := format('job %s is done: enqueue another one', job_id);
+            return;
+        else
+            null;
+    end case;
+    -- A key is unique over queued and running, so this is the one way into the queue that can meet another job there. That
+    -- one may come to rest before it is read: then try again, but not for ever, since under a stricter isolation the
+    -- caller's snapshot can't see it at all.
+    for turn in 1 .. 5 loop
+        begin
+            update fencepost.jobs j set
+                status = 'queued', attempts = 0, interruptions = 0, run_at = clock_timestamp(),
+                cancel_requested_at = null, finished_at = null
+            where j.id = job_id;
+            perform pg_notify('fencepost', job.queue);
+            status := 'queued';
+            return;
+        exception when unique_violation then
+            select j.id, j.status into other from fencepost.jobs j
+            where j.unique_key = job.unique_key and j.status in ('queued', 'running');
+            exit when found;
+        end;
+    end loop;
+    refused := case
+        when other.id is null then format('job %s has the unique key of another job: try again', job_id)
+        else format('job %s has the unique key of job %s, which is %s: cancel that one first, or let it end',
+                    job_id, other.id, other.status)
+    end;
+end
+$$;
+
+
+revoke all on function
+    fencepost.enqueue, fencepost.hold, fencepost.finish, fencepost.cancel, fencepost.retry
+from public;
 
 -- Rows come to rest and leave quickly here: vacuum after a thousand of them rather than after a fifth of the table.
 alter table fencepost.jobs set (

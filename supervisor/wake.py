@@ -1,7 +1,7 @@
 """Wake as many idle workers as there is work.
 
-Notifications say that something was enqueued, and are coalesced; a poll stands behind them, since they have no
-acknowledgement. Idle workers send nothing themselves.
+Notifications say that something was enqueued, or that someone is cancelled, and are coalesced; a poll and the heartbeat stand
+behind them, since they have no acknowledgement. Idle workers send nothing themselves.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ TOGETHER = 0.02
 
 NOBODY_IDLE = 0.1
 """Seconds until the board is looked at again where no worker was idle. Costs no statement."""
+
+ASK_AGAIN = 0.5
+"""Seconds after which the heartbeat asks once more who is cancelled."""
 
 BETWEEN_CONNECTS = tenacity.wait_random(0.5, 2.0)
 
@@ -78,9 +81,10 @@ def wake(state: State, count: int) -> None:
 
 
 async def listen(state: State) -> None:
-    """Listen for what is enqueued, on a connection of its own, and set it up again whenever it is lost."""
+    """Listen for what is enqueued and cancelled, on a connection of its own, and set it up again whenever it is lost."""
     state_of_try = tenacity.RetryCallState(tenacity.Retrying(), None, (), {})
     conninfo = state.settings.conninfo(f"fencepost {state.name} listen")
+    again: asyncio.TimerHandle | None = None
     while True:
         conn: Conn | None = None
         try:
@@ -90,7 +94,9 @@ async def listen(state: State) -> None:
             state.listening = True
             state.look_now.set()
             async for queue in _notifications(conn):
-                if queue in state.settings.queues or "*" in state.settings.queues:
+                if not queue:
+                    again = _ask_who_is_cancelled(state, again)
+                elif queue in state.settings.queues or "*" in state.settings.queues:
                     state.look_now.set()
         except (psycopg.Error, TimeoutError) as error:
             log.debug("not listening", error=str(error).strip())
@@ -99,6 +105,14 @@ async def listen(state: State) -> None:
             if conn is not None:
                 await conn.close()
         await asyncio.sleep(BETWEEN_CONNECTS(state_of_try))
+
+
+def _ask_who_is_cancelled(state: State, again: asyncio.TimerHandle | None) -> asyncio.TimerHandle:
+    """Have the heartbeat ask now, and once more: the run may not be on the board yet, or its row be locked just now."""
+    if again is not None:
+        again.cancel()
+    state.beat_now.set()
+    return asyncio.get_running_loop().call_later(ASK_AGAIN, state.beat_now.set)
 
 
 async def _notifications(conn: Conn) -> AsyncIterator[str]:

@@ -25,7 +25,7 @@ POSSIBLE: dict[str, dict[str, Any]] = {
     "asked to stop": {**RUNNING, "cancel_requested_at": "2026-01-01"},
     "done": {**DONE, "result": "1"},
     "dead": DEAD,
-    "cancelled before it ran": {"status": "cancelled", "finished_at": "2026-01-01"},
+    "cancelled before it ran": {"status": "cancelled", "cancel_requested_at": "2026-01-01", "finished_at": "2026-01-01"},
 }
 
 IMPOSSIBLE: dict[str, tuple[str, dict[str, Any]]] = {
@@ -48,6 +48,7 @@ IMPOSSIBLE: dict[str, tuple[str, dict[str, Any]]] = {
     "running without a budget": ("attempts_stay_in_budget", {**RUNNING, "max_attempts": None}),
     "negative attempts": ("attempts_stay_in_budget", {"attempts": -1}),
     "queued with no attempts left": ("a_waiting_job_has_attempts_left", {"attempts": 3, "max_attempts": 3, "fence": 3}),
+    "queued and asked to stop": ("a_waiting_job_is_not_to_be_cancelled", {"cancel_requested_at": "2026-01-01"}),
     "no attempt at all": ("a_budget_allows_one_attempt|a_waiting_job_has_attempts_left", {"max_attempts": 0}),
     "a fence below the attempts": ("a_run_was_claimed", {**RUNNING, "fence": 0}),
     "a fence below the interruptions": ("a_run_was_claimed", {"interruptions": 1}),

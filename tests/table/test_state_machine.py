@@ -21,6 +21,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from fencepost import RetryRefused, cancel, retry
 from fencepost.job import Ended
 from fencepost.jobs.claim import Claim
 from support.databases import Database
@@ -187,12 +188,35 @@ class Table(RuleBasedStateMachine):
         for row in expired:
             self.model[row.id] = self.model[row.id].after("lost", final=False)
 
-    @precondition(lambda self: any(it.status == "running" for it in self.model.values()))
+    # ---- by hand
+
+    @precondition(lambda self: self.model)
     @rule(data=st.data())
-    def ask_for_cancel(self, data: st.DataObject) -> None:
-        job = data.draw(st.sampled_from(sorted(job for job, it in self.model.items() if it.status == "running")))
-        self.database.execute("update fencepost.jobs set cancel_requested_at = now() where id = %s", [job])
-        self.model[job] = replace(self.model[job], cancel_requested=True)
+    def cancel(self, data: st.DataObject) -> None:
+        job = data.draw(st.sampled_from(sorted(self.model)))
+        it = self.model[job]
+        if it.status in LIVING:
+            status = "cancelled" if it.status == "queued" else "running"
+            self.model[job] = replace(it, status=status, cancel_requested=True)
+        assert cancel(self.database.owner, job) == self.model[job].status
+
+    @precondition(lambda self: self.model)
+    @rule(data=st.data())
+    def retry(self, data: st.DataObject) -> None:
+        job = data.draw(st.sampled_from(sorted(self.model)))
+        it = self.model[job]
+        twin = any(
+            it.unique_key is not None and other.unique_key == it.unique_key and other.status in LIVING
+            for one, other in self.model.items()
+            if one != job
+        )
+        if it.status in ("running", "done") or (it.status in ("dead", "cancelled") and twin):
+            with pytest.raises(RetryRefused):
+                retry(self.database.owner, job)
+            return
+        retry(self.database.owner, job)
+        if it.status != "queued":
+            self.model[job] = replace(it, status="queued", attempts=0, interruptions=0, cancel_requested=False)
 
     # ---- what must hold
 
@@ -226,7 +250,7 @@ def _as_model(row: Any) -> Model:
 
 @pytest.mark.timeout(300)
 def test_the_verbs_keep_the_state_diagram(database: Database, verbs: Verbs) -> None:
-    """Any order of claims, finishes, beats, sweeps and cancels, with stale and invented fences among them."""
+    """Any order of claims, finishes, beats, sweeps, cancels and retries, with stale and invented fences among them."""
 
     class OnThisDatabase(Table):
         pass

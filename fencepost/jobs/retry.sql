@@ -1,0 +1,2 @@
+-- retry: by hand. The function is the same that any other language calls.
+select r.status, r.refused from fencepost.retry(%(id)s::bigint) r
