@@ -11,7 +11,9 @@ import sys
 import click
 import psycopg
 
-from fencepost.cli.base import WRONG, of_database
+from fencepost.__main__ import INTERRUPTED
+from fencepost.cli.base import UNUSABLE, WRONG, Refused, of_database
+from fencepost.cli.by_hand import cancel, retry
 from fencepost.cli.check import check
 from fencepost.cli.demo import demo
 from fencepost.cli.enqueue import enqueue
@@ -21,8 +23,6 @@ from fencepost.cli.output import visible
 from fencepost.cli.run import run
 from fencepost.cli.status import status
 from fencepost.settings import WrongSettings
-
-INTERRUPTED = 130
 
 
 @click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
@@ -47,7 +47,7 @@ def cli(context: click.Context) -> int:
     return 0
 
 
-for command in (run, check, migrate, enqueue, list_jobs, show, status, demo):
+for command in (run, check, migrate, enqueue, list_jobs, show, cancel, retry, status, demo):
     cli.add_command(command)
 
 
@@ -63,6 +63,9 @@ def main() -> None:
         code = WRONG
     except psycopg.Error as error:
         code = _fail(of_database(error))
+    except UnicodeEncodeError:
+        # Not shown: it may be an address with its password.
+        code = _fail(Refused("an argument or a variable is no text: it holds bytes that are not UTF-8", UNUSABLE))
     except click.Abort:
         code = INTERRUPTED
     except click.ClickException as error:

@@ -56,7 +56,8 @@ def of_database(error: psycopg.Error) -> Refused:
         case errors.InvalidSchemaName() | errors.UndefinedTable() | errors.UndefinedColumn() | errors.UndefinedFunction():
             return Refused(f"schema missing, or older than this code: run `fencepost migrate` ({line})", WRONG)
         case errors.InsufficientPrivilege():
-            return Refused(f"{line} (SQLSTATE 42501): `fencepost check` names the GRANT that cures it", WRONG)
+            cure = "`fencepost check` names the GRANT that a worker lacks, the README's Rights what others need"
+            return Refused(f"{line} (SQLSTATE 42501): {cure}", WRONG)
         case errors.QueryCanceled() | errors.LockNotAvailable():
             return Refused(f"the database did not answer in time, try again later ({line})")
         case psycopg.OperationalError() if error.sqlstate is None or not error.diag.message_primary:

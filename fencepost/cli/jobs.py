@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 import click
 
 from fencepost import settings as settings_module
 from fencepost.cli.base import Refused, as_json, database
 from fencepost.cli.output import between, cut, duration, json_or_none, say, say_json, table, visible
+from fencepost.job import Status
 from fencepost.jobs import report
+from fencepost.jobs.by_hand import LARGEST_ID
 from fencepost.jobs.report import Filters, Page, Row
 
-STATUSES = ("queued", "running", "done", "dead", "cancelled")
-
-LARGEST_ID = 2**63 - 1
+job_id_type = click.IntRange(1, LARGEST_ID)
 
 PAYLOAD_SHOWN = 60
 ERROR_SHOWN = 120
@@ -25,31 +25,41 @@ TRACEBACK_LINES = 20
 
 
 @click.command("list")
-@click.option("--status", type=click.Choice(STATUSES), help="Only jobs in this state.")
+@click.option("--status", type=click.Choice(get_args(Status)), help="Only jobs in this state.")
 @click.option("--kind", help="Only jobs of this kind.")
 @click.option("--queue", help="Only jobs of this queue.")
 @click.option("--tenant", help="Only jobs of this tenant.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many at most.")
+@click.option("--before", type=job_id_type, metavar="ID", help="Only jobs that are older than this one: the next page.")
 @as_json
 def list_jobs(
-    *, status: str | None, kind: str | None, queue: str | None, tenant: str | None, limit: int, as_json: bool
+    *,
+    status: str | None,
+    kind: str | None,
+    queue: str | None,
+    tenant: str | None,
+    limit: int,
+    before: int | None,
+    as_json: bool,
 ) -> None:
     """List jobs, the newest first.
 
-    Payloads and errors are cut: `fencepost show` has them whole. Queued, running and dead jobs are found however old
-    they are; with any other filter only the newest 200,000 jobs are looked at, and the answer says so.
+    Payloads and errors are cut: `fencepost show` has them whole. Where older jobs may follow, the last line says with which
+    --before they are asked for (with --json it is `next_before`, else null). Queued, running and dead jobs are found however
+    old they are; with any other filter 200,000 ids are looked at each time, and the answer says so.
     """
     settings = settings_module.read()
     with database(settings) as conn:
-        page = report.page(conn, settings.schema, Filters(status, kind, queue, tenant), limit)
+        page = report.page(conn, settings.schema, Filters(status, kind, queue, tenant), limit, before)
     if as_json:
-        say_json({"jobs": [_without_clock(row) for row in page.jobs], "looked_at_ids_above": page.above})
+        jobs = [_without_clock(row) for row in page.jobs]
+        say_json({"jobs": jobs, "looked_at_ids_above": page.above, "next_before": page.next_before})
     else:
-        say(_listing(page, limit))
+        say(_listing(page))
 
 
 @click.command()
-@click.argument("job_id", metavar="ID", type=click.IntRange(1, LARGEST_ID))
+@click.argument("job_id", metavar="ID", type=job_id_type)
 @as_json
 def show(*, job_id: int, as_json: bool) -> None:
     """Show a job: what it is, where it stands, and how each of its runs ended.
@@ -71,12 +81,15 @@ def show(*, job_id: int, as_json: bool) -> None:
         say("\n".join([*_job(job), *(line for run in runs for line in _run(run))]))
 
 
-def _listing(page: Page, limit: int) -> str:
+def _listing(page: Page) -> str:
     columns = ["id", "status", "kind", "queue", "tenant", "attempts", "when", "payload", "last error"]
     text = table(columns, [_cells(row) for row in page.jobs], elastic=2) if page.jobs else "no jobs"
-    if page.above and len(page.jobs) < limit:
-        text += f"\nonly jobs with an id above {page.above} were looked at"
-    return text
+    if page.next_before is None:
+        return text
+    reason = "older jobs follow"
+    if page.next_before == page.above + 1:
+        reason = f"only jobs with an id above {page.above} were looked at"
+    return f"{text}\n{reason}: go on with --before {page.next_before}"
 
 
 def _cells(row: Row) -> list[str]:

@@ -9,6 +9,7 @@ select
     left(j.last_error, %(cut)s) as last_error
 from fencepost.jobs j
 where j.id > %(above)s
+    and (%(before)s::bigint is null or j.id < %(before)s)
     and (%(status)s::text is null or j.status = %(status)s)
     and (%(kind)s::text is null or j.kind = %(kind)s)
     and (%(queue)s::text is null or j.queue = %(queue)s)

@@ -6,12 +6,14 @@ as text and is not parsed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from psycopg import AsyncConnection, ClientCursor, Connection
 from psycopg.rows import dict_row, tuple_row
 
+from fencepost.job import Status
 from fencepost.jobs.sql import statement
 
 Row = dict[str, Any]
@@ -44,28 +46,43 @@ class Filters:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Jobs, newest first. `above` is the id down to which was looked, 0 for all there are."""
+    """Jobs, newest first. `above` is the id down to which was looked, 0 for all there are.
+
+    `next_before` is the id before which to look for the next page, None if there is no further one.
+    """
 
     jobs: list[Row]
     above: int
+    next_before: int | None
 
 
-def page(conn: Connection[Any], schema: str, filters: Filters, limit: int) -> Page:
-    """Return the newest jobs that pass `filters`."""
+def page(conn: Connection[Any], schema: str, filters: Filters, limit: int, before: int | None = None) -> Page:
+    """Return the newest jobs that pass `filters`, of those with an id below `before`."""
     above = 0
     if filters != Filters() and filters.status not in INDEXED:
-        above = max(0, _one(conn, "newest", schema)["id"] - WINDOW)
+        newest: int = _one(conn, "newest", schema)["id"]
+        above = max(0, (newest if before is None else min(newest, before - 1)) - WINDOW)
     arguments = {
         "status": filters.status,
         "kind": filters.kind,
         "queue": filters.queue,
         "tenant": filters.tenant,
         "above": above,
-        "limit": limit,
+        "before": before,
+        # One more than is shown: whether there is a next page.
+        "limit": limit + 1,
         "cut": CUT,
     }
     cursor = ClientCursor(conn, row_factory=dict_row)
-    return Page(cursor.execute(statement("list", schema), arguments).fetchall(), above)
+    found = cursor.execute(statement("list", schema), arguments).fetchall()
+    if len(found) > limit:
+        return Page(found[:limit], above, found[limit - 1]["id"])
+    return Page(found, above, above + 1 if above else None)
+
+
+def statuses(conn: Connection[Any], schema: str, job_ids: Sequence[int]) -> dict[int, Status]:
+    """Return the status of each of the jobs that there are."""
+    return {row["id"]: row["status"] for row in _rows(conn, "statuses", schema, {"ids": list(job_ids)})}
 
 
 def job(conn: Connection[Any], schema: str, job_id: int) -> Row | None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
@@ -24,6 +25,7 @@ from fencepost.cli import main
 from fencepost.jobs import migrate, report
 from support.databases import Database
 from support.jobs import Jobs
+from support.waiting import wait_until
 
 HANDLERS = """
 import sys
@@ -418,6 +420,38 @@ def test_a_list_shows_what_was_asked_for(here: Here, jobs: Jobs) -> None:
     assert here.must("list", "--status", "running") == "no jobs\n"
 
 
+@pytest.mark.parametrize("filters", [{}, {"status": "queued"}, {"kind": "a"}], ids=["all", "by index", "by a filter"])
+def test_a_list_goes_on_where_its_last_page_ended(here: Here, jobs: Jobs, filters: dict[str, str]) -> None:
+    """Whatever is enqueued meanwhile; the last page names no further one."""
+    options = [part for name, value in filters.items() for part in (f"--{name}", value)]
+    made = [jobs.enqueue("a") for _ in range(5)]
+    first = here.json("list", *options, "--limit", "2")
+    assert f"go on with --before {made[3]}\n" in here.must("list", *options, "--limit", "2")
+    jobs.enqueue("a")
+    seen, before = [job["id"] for job in first["jobs"]], first["next_before"]
+    while before is not None:
+        page = here.json("list", *options, "--limit", "2", "--before", str(before))
+        seen += [job["id"] for job in page["jobs"]]
+        before = page["next_before"]
+    assert seen == made[::-1]
+    assert "--before" not in here.must("list", *options, "--limit", "2", "--before", str(made[2]))
+
+
+def test_a_list_by_a_filter_goes_on_below_the_ids_it_has_looked_at(here: Here, database: Database) -> None:
+    """C102: never over the whole table at once, and yet to its end."""
+    add_at_rest(database, "done", first_id=1, queue="rare")
+    add_at_rest(database, "done", first_id=500_000)
+    pages = []
+    before: list[str] = []
+    while True:
+        page = here.json("list", "--queue", "rare", *before)
+        pages.append([job["id"] for job in page["jobs"]])
+        if page["next_before"] is None:
+            break
+        before = ["--before", str(page["next_before"])]
+    assert pages == [[], [], [1]]
+
+
 def test_how_a_job_died_is_seen_without_a_debugger(here: Here, database: Database, jobs: Jobs) -> None:
     """C16: each run with its outcome, error, traceback and stacks."""
     job = jobs.enqueue("die", max_attempts=2)
@@ -530,6 +564,174 @@ def test_an_answer_that_can_not_be_written_is_not_lost_silently(shell: Shell) ->
         )
     assert done.returncode == 1
     assert done.stderr.startswith(b"fencepost: the answer can't be written")
+
+
+# ---- cancel and retry
+
+
+@pytest.fixture
+def operator(tmp_path: Path, fresh_database: Database) -> Iterator[Shell]:
+    """The command line of a plain role with what the README says that working by hand needs."""
+    name = f"operator_{fresh_database.name}"
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    grants = [line for line in readme.splitlines() if line.startswith("grant ") and line.endswith(" to operator;")]
+    assert len(grants) == 3
+    fresh_database.execute(f"create role {name} login")
+    for grant in grants:
+        fresh_database.execute(grant.replace(" to operator;", f" to {name};"))
+    yield Shell(tmp_path, fresh_database.server.url(fresh_database.name, name))
+    fresh_database.execute(f"drop owned by {name}; drop role {name}")
+
+
+@pytest.fixture
+def by_hand(here: Here, database: Database) -> Here:
+    """The command line of someone who may cancel and retry, in this process."""
+    return here.on(database.url)
+
+
+def set_running(database: Database, job: int) -> None:
+    database.execute(
+        "update fencepost.jobs set status = 'running', attempts = 1, max_attempts = 3, fence = fence + 1, locked_by = 'w:1',"
+        " started_at = now(), locked_until = now() + interval '1 h' where id = %s",
+        [job],
+    )
+
+
+def finish(database: Database, job: int, outcome: str) -> None:
+    fence = database.value("select fence from fencepost.jobs where id = %s", [job])
+    assert database.value("select fencepost.finish(%s, %s, 'w:1', %s, final => true)", [job, fence, outcome])
+
+
+def test_an_operator_needs_no_more_than_the_readme_says(operator: Shell, fresh_database: Database) -> None:
+    """C117: list, show, cancel, retry and status, as a plain role that can change no row by itself."""
+    job = Jobs(fresh_database).enqueue("report")
+    assert operator.must("cancel", str(job)) == f"job {job} is cancelled\n"
+    assert operator.json("list")["jobs"][0]["status"] == "cancelled"
+    assert operator.must("retry", str(job)) == f"job {job} is queued\n"
+    assert operator.json("show", str(job))["status"] == "queued"
+    assert operator.json("status")["jobs"]["queued"] == 1
+    with psycopg.connect(operator.url) as conn, pytest.raises(psycopg.errors.InsufficientPrivilege):
+        conn.execute("update fencepost.jobs set status = 'queued'")
+
+
+def test_a_right_to_cancel_that_is_missing_is_named(here: Here, jobs: Jobs) -> None:
+    """C117: a worker's login has none, and the line says where it is written what is needed."""
+    for verb in ("cancel", "retry"):
+        line = refused(here(verb, str(jobs.enqueue("report"))), 78)
+        assert f"function {verb}" in line
+        assert "Rights" in line
+
+
+def test_a_job_that_is_cancelled_is_one_line_and_exit_0(by_hand: Here, jobs: Jobs) -> None:
+    """Asked again, it is still cancelled."""
+    first, second = jobs.enqueue("report"), jobs.enqueue("report")
+    told = f"job {first} is cancelled\njob {second} is cancelled\n"
+    for _ in range(2):
+        assert by_hand.must("cancel", str(first), str(second), str(first)) == told
+    assert by_hand.json("cancel", str(first)) == {"jobs": [{"id": first, "status": "cancelled", "refused": None}]}
+
+
+def test_a_cancel_waits_for_the_end_of_the_run_and_its_exit_code_agrees(by_hand: Here, jobs: Jobs, database: Database) -> None:
+    """C92: 0 if the job is cancelled in the end, 1 if its handler had returned before."""
+    for outcome, code in (("failed", 0), ("cancelled", 0), ("done", 1)):
+        job = jobs.enqueue("report")
+        set_running(database, job)
+
+        def end(job: int = job, outcome: str = outcome) -> None:
+            wait_until(lambda: jobs[job].cancel_requested_at, what="the request")
+            finish(database, job, outcome)
+
+        with ThreadPoolExecutor(1) as threads:
+            ended = threads.submit(end)
+            done = by_hand("cancel", str(job))
+            ended.result(10)
+        assert done.returncode == code, done
+        assert jobs[job].status == ("cancelled" if code == 0 else "done")
+        if code:
+            assert f"job {job} is done" in refused(done, 1)
+        else:
+            assert done.stdout == f"job {job} is cancelled\n"
+
+
+def test_a_cancel_without_waiting_says_what_was_asked(by_hand: Here, jobs: Jobs, database: Database) -> None:
+    """Exit 0 for what was asked, and no more is claimed."""
+    job = jobs.enqueue("report")
+    set_running(database, job)
+    assert by_hand.must("cancel", "--no-wait", str(job)) == f"job {job} is asked to stop\n"
+    assert by_hand.json("cancel", "--no-wait", str(job))["jobs"] == [{"id": job, "status": "running", "refused": None}]
+    assert jobs[job].status == "running"
+
+
+def test_a_cancel_that_has_waited_long_enough_says_so(
+    by_hand: Here, jobs: Jobs, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit 1, since the job still runs; what was asked for stands."""
+    monkeypatch.setattr("fencepost.cli.by_hand.WAIT", 0.2)
+    job = jobs.enqueue("report")
+    set_running(database, job)
+    assert "still runs" in refused(by_hand("cancel", str(job)), 1)
+    assert jobs[job].cancel_requested_at is not None
+
+
+def test_what_could_not_be_cancelled_is_named_on_one_line_and_the_rest_is_cancelled(
+    by_hand: Here, jobs: Jobs, database: Database
+) -> None:
+    """One that is done, dead or not there does not keep the others from it."""
+    queued = jobs.enqueue("report")
+    add_at_rest(database, "done", first_id=101)
+    add_at_rest(database, "dead", first_id=102)
+    done = by_hand("cancel", "101", "102", "77", str(queued))
+    assert (done.returncode, done.stdout) == (1, f"job {queued} is cancelled\n")
+    for part in ("job 101 is done", "job 102 is dead", "there is no job 77"):
+        assert part in done.stderr
+    assert done.stderr.count("\n") == 1
+    asked = by_hand("cancel", "101", "77", "--json")
+    assert (asked.returncode, asked.stderr.count("\n")) == (1, 1)
+    assert [(one["id"], one["status"]) for one in json.loads(asked.stdout)["jobs"]] == [(101, "done"), (77, None)]
+    many = by_hand("cancel", *map(str, range(200, 260)))
+    assert "and 50 more" in refused(many, 1)
+
+
+def test_a_retry_says_what_it_did_and_what_it_refused(by_hand: Here, jobs: Jobs, database: Database) -> None:
+    """C93: running, done and unknown are exit 1 and one line; queued is no change and exit 0; dead and cancelled go back."""
+    queued, running = jobs.enqueue("report", after=3600), jobs.enqueue("report")
+    set_running(database, running)
+    add_at_rest(database, "done", first_id=101)
+    add_at_rest(database, "dead", first_id=102)
+    add_at_rest(database, "cancelled", first_id=103)
+    before = jobs[queued]
+    assert f"job {running} is running" in refused(by_hand("retry", str(running)), 1)
+    assert "job 101 is done" in refused(by_hand("retry", "101"), 1)
+    assert "there is no job 77" in refused(by_hand("retry", "77"), 1)
+    assert by_hand.must("retry", str(queued)) == f"job {queued} is queued\n"
+    assert jobs[queued] == before
+    assert jobs[running].status == "running"
+    done = by_hand("retry", "102", "101", "103", "--json")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert [(one["id"], one["status"]) for one in json.loads(done.stdout)["jobs"]] == [
+        (102, "queued"),
+        (101, "done"),
+        (103, "queued"),
+    ]
+
+
+def test_a_retry_that_meets_a_duplicate_names_it(by_hand: Here, jobs: Jobs, database: Database) -> None:
+    """C90, C93: its id, and the status of the one that stays at rest."""
+    add_at_rest(database, "dead", first_id=101, unique_key="k")
+    twin = jobs.enqueue("report", unique_key="k")
+    done = by_hand("retry", "101", "--json")
+    assert done.returncode == 1
+    assert f"job 101 has the unique key of job {twin}" in done.stderr
+    (told,) = json.loads(done.stdout)["jobs"]
+    assert told["status"] == "dead"
+    assert told["refused"] in done.stderr
+
+
+def test_what_is_no_id_is_refused(by_hand: Here) -> None:
+    """In one line, before anything is asked of the database."""
+    for verb in ("cancel", "retry"):
+        for wrong in ([], ["x"], ["0"], [str(2**63)], ["1", "x"]):
+            assert "--help`" in refused(by_hand(verb, *wrong), 2)
 
 
 # ---- status
@@ -699,6 +901,72 @@ def test_a_password_is_never_shown(shell: Shell, here: Here, handlers: str) -> N
         for done in told:
             assert done.returncode != 0
             assert not [secret for secret in secrets if secret in done.stdout + done.stderr], done
+
+
+@pytest.mark.parametrize("loaded", ["click.core", "psycopg", "fencepost.settings", "fencepost.cli.output"])
+def test_ctrl_c_while_modules_are_imported_is_no_traceback(shell: Shell, loaded: str) -> None:
+    """The first half second of every command: exit 130, and nothing is said."""
+    process = subprocess.Popen(
+        [sys.executable, "-X", "importtime", "-m", "fencepost", "list"],
+        cwd=shell.folder,
+        env=shell.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr
+    said = []
+    for line in process.stderr:
+        said.append(line)
+        if line.rpartition("|")[2].strip() == loaded:
+            process.send_signal(signal.SIGINT)
+            break
+    rest = process.communicate(timeout=10)
+    assert process.returncode == 130, rest
+    assert [line for line in (*said, *rest[1].splitlines()) if not line.startswith("import time:")] == []
+    assert rest[0] == ""
+
+
+def test_ctrl_c_while_a_cancel_waits_is_no_traceback(shell: Shell, jobs: Jobs, database: Database) -> None:
+    """Exit 130; what was asked for stands."""
+    job = jobs.enqueue("report")
+    set_running(database, job)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fencepost", "cancel", str(job)],
+        cwd=shell.folder,
+        env=Shell(shell.folder, database.url).environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    wait_until(lambda: jobs[job].cancel_requested_at, what="the request")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=10)
+    assert (process.returncode, out, err.strip()) == (130, b"", b"")
+    assert jobs[job].status == "running"
+
+
+def test_an_argument_that_is_no_text_is_one_line(shell: Shell) -> None:
+    """A terminal in another encoding, or a paste that went wrong."""
+    odd = b"caf\xe9"
+    for command in ([b"list", b"--kind", odd], [b"enqueue", odd, b"--tenant", b"1"], [b"enqueue", b"k", b"--tenant", odd]):
+        done = subprocess.run(
+            [sys.executable, "-m", "fencepost", *command],
+            cwd=shell.folder,
+            env=shell.environment(PYTHONUTF8="1"),
+            capture_output=True,
+            check=False,
+        )
+        assert done.returncode in (1, 2), done
+        assert done.stderr.startswith(b"fencepost: "), done
+        assert done.stderr.count(b"\n") == 1
+
+
+def test_an_answer_survives_a_terminal_that_can_not_write_it(shell: Shell, jobs: Jobs) -> None:
+    """What the encoding has no letter for is written as an escape."""
+    job = jobs.enqueue("caf\u00e9 \U0001f600", tenant="\u00e9")
+    for settings in ({"PYTHONIOENCODING": "ascii"}, {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}):
+        for command in (["list"], ["show", str(job)]):
+            assert "caf\\xe9 \\U0001f600" in shell.must(*command, **settings)
 
 
 def test_a_mistyped_command_is_one_line_that_says_where_to_look(here: Here) -> None:
