@@ -14,7 +14,7 @@ from psycopg import Connection
 
 from fencepost import settings as settings_module
 from fencepost.cli.base import Refused, as_json, database
-from fencepost.cli.jobs import job_id_type
+from fencepost.cli.jobs import job_id
 from fencepost.cli.output import say, say_json
 from fencepost.job import RetryRefused, Status, UnknownJob
 from fencepost.jobs import by_hand, report
@@ -26,7 +26,7 @@ BETWEEN_LOOKS = 0.1
 NAMED = 10
 """As many refused jobs are named in one line."""
 
-job_ids = click.argument("job_ids", metavar="ID...", nargs=-1, required=True, type=job_id_type)
+job_ids = click.argument("job_ids", metavar="ID...", nargs=-1, required=True, type=job_id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,17 @@ from fencepost.jobs import report
 from fencepost.jobs.by_hand import LARGEST_ID
 from fencepost.jobs.report import Filters, Page, Row
 
-job_id_type = click.IntRange(1, LARGEST_ID)
-
 PAYLOAD_SHOWN = 60
 ERROR_SHOWN = 120
 DOCUMENT_SHOWN = 2_000
 TRACEBACK_LINES = 20
+
+
+def job_id(text: str) -> int:
+    """Return the id of a job: a number from 1 on."""
+    if text.isascii() and text.isdigit() and len(text) <= 19 and 1 <= int(text) <= LARGEST_ID:
+        return int(text)
+    raise click.BadParameter(f"{text[:100]!r} is no id: give a number from 1 on")
 
 
 @click.command("list")
@@ -30,7 +35,7 @@ TRACEBACK_LINES = 20
 @click.option("--queue", help="Only jobs of this queue.")
 @click.option("--tenant", help="Only jobs of this tenant.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many at most.")
-@click.option("--before", type=job_id_type, metavar="ID", help="Only jobs that are older than this one: the next page.")
+@click.option("--before", type=job_id, metavar="ID", help="Only jobs that are older than this one: the next page.")
 @as_json
 def list_jobs(
     *,
@@ -59,13 +64,13 @@ def list_jobs(
 
 
 @click.command()
-@click.argument("job_id", metavar="ID", type=job_id_type)
+@click.argument("job_id", metavar="ID", type=job_id)
 @as_json
 def show(*, job_id: int, as_json: bool) -> None:
     """Show a job: what it is, where it stands, and how each of its runs ended.
 
     For a run that failed the error's class, message and the end of its traceback; for one that was killed what is known
-    of its death, and its Python stacks. With --json everything is whole.
+    of its death, and its Python stacks. With --json everything is whole. Of more than 1,000 runs only the last are shown.
     """
     settings = settings_module.read()
     with database(settings) as conn:

@@ -108,6 +108,24 @@ def test_a_cancel_that_nobody_was_notified_of_comes_with_the_heartbeat(
     assert seconds_from_request(jobs.wait_for(job, "cancelled")) < 0.5 + 1
 
 
+def test_a_cancel_is_not_lost_where_another_locks_the_row_as_the_supervisors_are_told(
+    start_supervisor: Callable[..., Supervisor], jobs: Jobs, database: Database
+) -> None:
+    """Rule 11: the beat skips what is locked; it asks once more, well before the next one is due."""
+    start_supervisor(concurrency=1, **CALM)
+    job = jobs.enqueue("slow", {"seconds": 60})
+    jobs.wait_for_mark(job)
+    lock = "select pg_sleep(0.3) from (select from fencepost.jobs where id = %s for no key update) locked"
+    with database.conn(autocommit=False) as asking, database.conn() as other, ThreadPoolExecutor(1) as threads:
+        cancel(asking, job)
+        locking = threads.submit(other.execute, lock, [job])
+        waits = "select cardinality(pg_blocking_pids(%s)) > 0"
+        wait_until(lambda: database.value(waits, [other.info.backend_pid]), what="one that is next to lock the row")
+        asking.commit()
+        locking.result(10)
+    assert seconds_from_request(jobs.wait_for(job, "cancelled", within=5)) < 2
+
+
 @pytest.mark.parametrize("grace", ["5s", "0s"], ids=["asked", "killed"])
 def test_a_job_that_finishes_as_it_is_cancelled_has_one_end(
     start_supervisor: Callable[..., Supervisor], jobs: Jobs, database: Database, grace: str
