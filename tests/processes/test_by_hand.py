@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -29,6 +30,11 @@ CALM = {"lease": "60s", "heartbeat": "15s"}
 def seconds_from_request(row: object) -> float:
     """Return how long after the request to stop the job came to rest."""
     return (row.finished_at - row.cancel_requested_at).total_seconds()  # type: ignore[attr-defined,no-any-return]
+
+
+def title(pid: int) -> str:
+    """Return a process' title."""
+    return Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8")
 
 
 def by_command(supervisor: Supervisor, database: Database, job: int) -> subprocess.CompletedProcess[str]:
@@ -194,9 +200,12 @@ def test_a_dead_job_that_is_retried_runs_at_once(
     start_supervisor: Callable[..., Supervisor], jobs: Jobs, database: Database
 ) -> None:
     """C93: the supervisor is told of it, its attempts count anew, its fence goes on; while it runs it is not retried."""
-    start_supervisor(concurrency=1, poll="30s", **CALM)
+    # Two, so that one is always idle, and the supervisor need not look again before it polls.
+    supervisor = start_supervisor(concurrency=2, poll="30s", **CALM)
+    supervisor.wait_for_workers(2)
     job = jobs.enqueue("fails", max_attempts=1)
     jobs.wait_for(job, "dead")
+    wait_until(lambda: all("idle" in title(pid) for pid in supervisor.workers()), what="idle workers")
     retried_at = database.value("select clock_timestamp()")
     retry(database.owner, job)
     wait_until(lambda: jobs[job].status == "dead" and len(jobs.runs(job)) == 2, within=5, what="the second run")

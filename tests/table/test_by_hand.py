@@ -401,6 +401,22 @@ def test_several_who_retry_one_job_at_once_queue_it_once(verbs: Verbs, jobs: Job
     assert verbs.claim() is None
 
 
+def test_a_retry_that_comes_second_sees_what_became_of_the_job(
+    conn: Connection, verbs: Verbs, jobs: Jobs, database: Database
+) -> None:
+    """C93: queued again and claimed meanwhile, it runs and is left alone."""
+    job = make("dead", verbs, jobs)
+    with database.conn(autocommit=False) as first, ThreadPoolExecutor(1) as threads:
+        retry(first, job)
+        claimed = Verbs(first).must_claim()
+        waiting = threads.submit(retry, conn, job)
+        wait_for_blocked(database, 1)
+        first.commit()
+        with pytest.raises(RetryRefused, match=f"job {job} is running"):
+            waiting.result(10)
+    assert verbs.finish(claimed, "done")
+
+
 def test_two_dead_jobs_of_one_key_that_are_retried_at_once_are_not_both_queued(
     verbs: Verbs, jobs: Jobs, database: Database
 ) -> None:

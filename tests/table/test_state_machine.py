@@ -16,6 +16,7 @@ from hypothesis.stateful import (
     consumes,
     initialize,
     invariant,
+    multiple,
     precondition,
     rule,
     run_state_machine_as_test,
@@ -104,12 +105,12 @@ class Table(RuleBasedStateMachine):
     # ---- out of it
 
     @rule(target=claims, expired=st.booleans())
-    def claim(self, expired: bool) -> Claim | None:  # noqa: FBT001  # a rule's argument
+    def claim(self, expired: bool) -> Any:  # noqa: FBT001  # a rule's argument
         queued = sorted(job for job, it in self.model.items() if it.status == "queued")
         claimed = self.verbs.claim(kinds={"ok": HANDLERS_BUDGET}, lease=AT_ONCE if expired else timedelta(hours=1))
         if not queued:
             assert claimed is None
-            return None
+            return multiple()
         assert claimed is not None
         assert claimed.id in queued
         before = self.model[claimed.id]
@@ -135,9 +136,7 @@ class Table(RuleBasedStateMachine):
         return it.status == "running" and (it.fence, it.holder) == (claimed.fence, claimed.name)
 
     @rule(claimed=claims, outcome=st.sampled_from(list(Ended)), final=st.booleans())
-    def finish(self, claimed: Claim | None, outcome: Ended, final: bool) -> None:  # noqa: FBT001
-        if claimed is None:
-            return
+    def finish(self, claimed: Claim, outcome: Ended, final: bool) -> None:  # noqa: FBT001
         it = self.model[claimed.id]
         answer = self.verbs.finish(claimed, outcome, final=final)
         if self.holds(claimed):
@@ -147,19 +146,18 @@ class Table(RuleBasedStateMachine):
             assert answer is ((claimed.fence, outcome.value) in it.outcomes)
 
     @rule(claimed=claims, shift=st.sampled_from([-1, 1]))
-    def finish_under_another_fence(self, claimed: Claim | None, shift: int) -> None:
-        if claimed is not None:
-            assert self.verbs.finish(claimed, "done", fence=claimed.fence + shift, name="nobody:1") is False
+    def finish_under_another_fence(self, claimed: Claim, shift: int) -> None:
+        assert self.verbs.finish(claimed, "done", fence=claimed.fence + shift, name="nobody:1") is False
 
     @rule(claimed=consumes(claims))
-    def forget(self, claimed: Claim | None) -> None:
+    def forget(self, claimed: Claim) -> None:
         """The worker vanishes; only a sweep can help now."""
 
     # ---- while it runs
 
     @rule(first=claims, second=claims)
-    def heartbeat(self, first: Claim | None, second: Claim | None) -> None:
-        beats = {one.name: one for one in (first, second) if one is not None}
+    def heartbeat(self, first: Claim, second: Claim) -> None:
+        beats = {one.name: one for one in (first, second)}
         answers = self.verbs.heartbeat(*beats.values(), lease=timedelta(hours=1))
         assert answers == {name: "renewed" if self.holds(one) else "lost" for name, one in beats.items()}
         for one in beats.values():
@@ -167,9 +165,7 @@ class Table(RuleBasedStateMachine):
                 self.model[one.id] = replace(self.model[one.id], expired=False)
 
     @rule(claimed=claims)
-    def hold(self, claimed: Claim | None) -> None:
-        if claimed is None:
-            return
+    def hold(self, claimed: Claim) -> None:
         with self.verbs.conn.transaction(force_rollback=True):
             self.verbs.conn.execute("select set_config('fencepost_job.run', %s, true)", [claimed.name])
             sqlstate = None
@@ -190,11 +186,16 @@ class Table(RuleBasedStateMachine):
 
     # ---- by hand
 
+    def any_job(self, data: st.DataObject) -> tuple[int, Model]:
+        """Return a job in any of the states that there are, rare ones as often as others."""
+        status = data.draw(st.sampled_from(sorted({it.status for it in self.model.values()})))
+        job = data.draw(st.sampled_from(sorted(job for job, it in self.model.items() if it.status == status)))
+        return job, self.model[job]
+
     @precondition(lambda self: self.model)
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
-        job = data.draw(st.sampled_from(sorted(self.model)))
-        it = self.model[job]
+        job, it = self.any_job(data)
         if it.status in LIVING:
             status = "cancelled" if it.status == "queued" else "running"
             self.model[job] = replace(it, status=status, cancel_requested=True)
@@ -203,8 +204,7 @@ class Table(RuleBasedStateMachine):
     @precondition(lambda self: self.model)
     @rule(data=st.data())
     def retry(self, data: st.DataObject) -> None:
-        job = data.draw(st.sampled_from(sorted(self.model)))
-        it = self.model[job]
+        job, it = self.any_job(data)
         twin = any(
             it.unique_key is not None and other.unique_key == it.unique_key and other.status in LIVING
             for one, other in self.model.items()
