@@ -2,6 +2,7 @@
 # make test   run the tests (ARGS="-x -k fence")
 # make lint   ruff, mypy, import contracts, boundaries
 # make soak   thousands of workers come and go (DEATHS=10000): the supervisor stays as it was
+# make docs   write docs/settings.md, and the settings in the README, from fencepost/settings.py
 # make check, make coverage, make format, make clean
 #
 # All they need is make and Python 3.11 or newer with venv. PYTHON=python3.13 chooses another one, VENV=folder another folder.
@@ -28,7 +29,7 @@ ifneq ($(shell cat $(STAMP) 2>/dev/null),$(MADE_FOR))
 $(STAMP): FORCE
 endif
 
-.PHONY: help demo test lint soak check coverage format clean FORCE
+.PHONY: help demo test lint soak docs check coverage format clean FORCE
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -52,6 +53,9 @@ lint: $(STAMP)
 # Outside of pytest's own names, so that it runs only when asked for.
 soak: $(STAMP)
 	@$(BIN)/pytest -n0 -q -p no:randomly tests/soak/soak_workers.py $(ARGS)
+
+docs: $(STAMP)
+	@$(BIN)/python docs/write.py
 
 check:
 	@$(MAKE) lint

@@ -19,6 +19,7 @@ from typing import Annotated, Any
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, SecretStr, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 PREFIX = "FENCEPOST_"
@@ -34,7 +35,32 @@ MOST_WORKERS = 1000
 LONGEST = 36_500 * 86_400.0
 """Seconds: a hundred years. Beyond, neither Python's dates nor the server's go on."""
 
+BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most"}
+
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What a value must be. The settings page says it beforehand, and the error for a value that is not so says the same."""
+
+    what: str
+    example: str = ""
+
+    @property
+    def must(self) -> str:
+        """What is said of a value that is not so."""
+        return f"must be {self.what}" + (f", such as {self.example}" if self.example else "")
+
+
+URI = Form("a libpq URI with special characters as %XX", "postgresql://user@host/database")
+DURATION = Form("a duration", "30s")
+SIZE = Form("a size", "500M")
+WHOLE_NUMBER = Form("a whole number")
+LIST = Form("a list, separated by commas")
+YES_OR_NO = Form("yes or no")
+SCHEMA = Form(f"a name of 1 to {NAME_BYTES} bytes, without %")
+TENANT_SETTING = Form("empty, or the name of a setting with a dot", "app.tenant")
 
 
 def _seconds(value: Any) -> Any:
@@ -42,7 +68,7 @@ def _seconds(value: Any) -> Any:
         return value
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?\s*", value)
     if match is None:
-        raise ValueError("must be a duration, such as 30s")
+        raise ValueError(DURATION.must)
     seconds = float(match[1]) * _UNITS[match[2] or "s"]
     if seconds > LONGEST:
         raise ValueError(f"must be at most {LONGEST / _UNITS['d']:g}d")
@@ -56,7 +82,7 @@ def _bytes(value: Any) -> Any:
         return 0
     match = re.fullmatch(r"(?i)\s*(\d+(?:\.\d+)?)\s*(k|m|g|t)?(?:i?b)?\s*", value)
     if match is None:
-        raise ValueError("must be a size, such as 500M or 2G")
+        raise ValueError(SIZE.must)
     return int(float(match[1]) * 1024 ** " kmgt".index((match[2] or " ").lower()))
 
 
@@ -66,17 +92,14 @@ def _names(value: Any) -> Any:
 
 def _whole_number(value: Any) -> Any:
     if isinstance(value, str) and not re.fullmatch(r"\s*-?\d+\s*", value):
-        raise ValueError("must be a whole number")
+        raise ValueError(WHOLE_NUMBER.must)
     return value
 
 
 def _schema(name: str) -> str:
-    if not name:
-        raise ValueError("must not be empty")
-    if len(name.encode()) > NAME_BYTES:
-        raise ValueError(f"must be at most {NAME_BYTES} bytes, as PostgreSQL's names are")
-    if "%" in name:
-        raise ValueError("must not hold a %, which the driver takes for a parameter")
+    # A longer one PostgreSQL would cut, and the driver takes a % for a parameter.
+    if not 1 <= len(name.encode()) <= NAME_BYTES or "%" in name:
+        raise ValueError(SCHEMA.must)
     return name
 
 
@@ -93,10 +116,17 @@ def _cores() -> int:
     return available
 
 
-Seconds = Annotated[float, BeforeValidator(_seconds)]
-Bytes = Annotated[int, BeforeValidator(_bytes)]
-Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)]
-Count = Annotated[int, BeforeValidator(_whole_number)]
+@dataclass(frozen=True, slots=True)
+class Default:
+    """What the default is, in words: for a setting whose default is not one value."""
+
+    words: str
+
+
+Seconds = Annotated[float, BeforeValidator(_seconds), DURATION]
+Bytes = Annotated[int, BeforeValidator(_bytes), SIZE]
+Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names), LIST]
+Count = Annotated[int, BeforeValidator(_whole_number), WHOLE_NUMBER]
 
 
 class WrongSettings(Exception):
@@ -113,41 +143,91 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="ignore", env_ignore_empty=False)
 
-    database_url: SecretStr = Field(
+    database_url: Annotated[SecretStr, URI] = Field(
         SecretStr(""),
         validation_alias=AliasChoices("FENCEPOST_DATABASE_URL", "DATABASE_URL"),
-        description="Any libpq URI or connection string; else DATABASE_URL, else libpq's own variables.",
+        description="Where the jobs are: any libpq URI. Without it DATABASE_URL counts, then libpq's own PGHOST and so on.",
     )
-    handlers: Names = Field((), description="Modules that register handlers, comma separated.")
-    concurrency: Count = Field(default_factory=_cores, ge=1, le=MOST_WORKERS, description="Number of workers.")
-    queues: Names = Field(("default",), min_length=1, description="In order of preference; `*` is all.")
-    lease: Seconds = Field(60.0, gt=0, description="How long a claim holds without a heartbeat.")
-    heartbeat: Seconds = Field(15.0, gt=0, description="How often leases are prolonged.")
-    max_runtime: Seconds = Field(300.0, gt=0, description="When a run is stopped, unless its handler or job says.")
-    kill_grace: Seconds = Field(1.0, ge=0, description="From asking a run to stop to killing it.")
-    poll: Seconds = Field(1.0, gt=0, description="How often the supervisor looks for work behind notifications.")
-    sweep: Seconds = Field(1.0, gt=0, description="How often it looks for expired leases.")
-    drain_timeout: Seconds = Field(25.0, ge=0, description="How long running jobs may go on after TERM.")
-    boot_timeout: Seconds = Field(60.0, gt=0, description="How long a worker may take to be ready.")
-    max_attempts: Count = Field(5, ge=1, le=2**31 - 1, description="Counted runs of a job, unless its handler or the job says.")
-    backoff: Seconds = Field(15.0, ge=0, description="First wait between attempts; doubles, and up to as much again is added.")
-    backoff_max: Seconds = Field(3600.0, ge=0, description="No wait doubles beyond this.")
-    max_jobs_per_worker: Count = Field(0, ge=0, description="Jobs after which a worker is replaced; 0: never.")
-    max_rss: Bytes = Field(
+    handlers: Names = Field(
+        (), description="Modules that register your handlers, as you import them. The working directory is searched too."
+    )
+    concurrency: Annotated[Count, Default("the cores this container may use")] = Field(
+        default_factory=_cores,
+        ge=1,
+        le=MOST_WORKERS,
+        description="Number of workers, each a process that runs one job at a time. Raise it for jobs that mostly wait.",
+    )
+    queues: Names = Field(
+        ("default",), min_length=1, description="Queues to take jobs from, in order of preference. `*` stands for all."
+    )
+    lease: Seconds = Field(
+        60.0,
+        gt=0,
+        description="How long a claim holds without a heartbeat. Lower it to have a lost machine's jobs back sooner.",
+    )
+    heartbeat: Seconds = Field(
+        15.0, gt=0, description="How often leases are prolonged. Change it together with FENCEPOST_LEASE."
+    )
+    max_runtime: Seconds = Field(
+        300.0,
+        gt=0,
+        description="When a run is stopped, unless its handler or job says otherwise. Raise it if most jobs take longer.",
+    )
+    kill_grace: Seconds = Field(
+        1.0, ge=0, description="From asking a run to stop to killing it. Raise it for jobs that take long to tidy up."
+    )
+    poll: Seconds = Field(
+        1.0, gt=0, description="How often to look for work that no notification told of. Raise it to ask an idle database less."
+    )
+    sweep: Seconds = Field(
+        1.0, gt=0, description="How often to look for expired leases. Raise it to ask an idle database less."
+    )
+    drain_timeout: Seconds = Field(
+        25.0, ge=0, description="How long running jobs may go on after TERM. Fit it to the grace period of your containers."
+    )
+    boot_timeout: Seconds = Field(
+        60.0, gt=0, description="How long a worker may take to be ready. Raise it if your handlers import slowly."
+    )
+    max_attempts: Count = Field(
+        5, ge=1, le=2**31 - 1, description="How many counted runs a job gets, unless its handler or the job says otherwise."
+    )
+    backoff: Seconds = Field(
+        15.0, ge=0, description="First wait between attempts. It doubles each time, with up to this much more at random."
+    )
+    backoff_max: Seconds = Field(
+        3600.0, ge=0, description="Where the wait between attempts stops doubling. Lower it if late attempts are of no use."
+    )
+    max_jobs_per_worker: Annotated[Count, Default("0 (no limit)")] = Field(
+        0, ge=0, description="Jobs after which a worker is replaced. Set it for handlers or libraries that leak."
+    )
+    max_rss: Annotated[Bytes, Default("0 (no limit)")] = Field(
         0,
         ge=0,
-        description="Memory that a worker may take for itself, such as 500M; 0: any. Above it the run is killed, above three "
-        "quarters of it the worker is replaced after its job.",
+        description="Memory that a worker may take for itself. A run above it is killed; above 3/4 of it the worker is replaced.",
     )
-    preload: bool = Field(False, description="Import the handlers once, before the workers are forked: they share that memory.")
-    schema_: Annotated[str, AfterValidator(_schema)] = Field(
-        "fencepost", alias="FENCEPOST_SCHEMA", description="Schema of the tables."
+    preload: bool = Field(
+        False, description="Import the handlers before the workers are forked, so that all share that memory. HUP then keeps them."
     )
-    tenant_setting: str = Field("app.tenant", description="Set locally in a job's transactions; empty: no tenants.")
-    job_role: str = Field("", description="Role that a job's transactions take on.")
-    allow_bypassrls: bool = Field(False, description="Run although the login bypasses row-level security.")
-    log_format: str = Field("", pattern="^(json|console)?$", description="json or console; by default console on a terminal.")
-    log_level: str = Field("info", pattern="(?i)^(debug|info|warning|error)$", description="debug, info, warning or error.")
+    schema_: Annotated[str, AfterValidator(_schema), SCHEMA] = Field(
+        "fencepost",
+        alias="FENCEPOST_SCHEMA",
+        description="Schema of Fencepost's tables. Change it if the name is taken, or for a second queue in the database.",
+    )
+    tenant_setting: Annotated[str, TENANT_SETTING] = Field(
+        "app.tenant", description="What your policies read the tenant from; set in a job's transactions. Empty: no tenants."
+    )
+    job_role: str = Field(
+        "", description="Role that a job's transactions take on. Set it if jobs must have other rights than the login."
+    )
+    allow_bypassrls: bool = Field(
+        False, description="Start although the login bypasses row-level security. Only if tenants are kept apart otherwise."
+    )
+    log_format: Annotated[str, Form("json or console"), Default("json; console on a terminal")] = Field(
+        "", pattern="^(json|console)?$", description="A JSON object a line, for machines, or coloured lines, for people."
+    )
+    log_level: Annotated[str, Form("debug, info, warning or error")] = Field(
+        "info", pattern="(?i)^(debug|info|warning|error)$", description="The least that is logged; debug tells of every run."
+    )
 
     @property
     def schema(self) -> str:  # type: ignore[override]  # pydantic's own method of that name went with its first version
@@ -250,7 +330,7 @@ def unknown_names() -> list[str]:
 
     They are warned of, not refused: Kubernetes sets FENCEPOST_PORT and the like by itself for a service called fencepost.
     """
-    known = {_variable(name) for name in Settings.model_fields}
+    known = {variable(name) for name in Settings.model_fields}
     return sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)
 
 
@@ -260,29 +340,47 @@ def use_working_directory() -> None:
         sys.path.insert(0, os.getcwd())
 
 
-def _variable(name: str) -> str:
+def variable(name: str) -> str:
+    """Return the environment variable of the setting that is called `name` here."""
     return f"{PREFIX}{name.rstrip('_').upper()}"
+
+
+def form_of(field: FieldInfo) -> Form | None:
+    """Return what a value of a setting must be, if it may not be any text."""
+    of_type = YES_OR_NO if field.annotation is bool else None
+    return next((form for form in field.metadata if isinstance(form, Form)), of_type)
+
+
+def bound(kind: str, limit: float) -> str:
+    """Return a limit as words. Its kind is one of pydantic's: ge, gt or le."""
+    return f"{BOUNDS[kind]} {int(limit) if limit == int(limit) else limit}"
+
+
+def longest_heartbeat(settings: Settings) -> float:
+    """Return the longest FENCEPOST_HEARTBEAT, in seconds, of which one may fail in a lease (protocol, rule 10).
+
+    (n + 1) H + T <= D - m, with n = 1, and T either five seconds or two thirds of H; rounded down.
+    """
+    most = max((settings.holds_for - 5.0) / 2, min(7.5, settings.holds_for / (2 + 2 / 3)))
+    return math.floor(most * 1000) / 1000
 
 
 def _line(loc: tuple[int | str, ...], kind: str, message: str, context: dict[str, Any]) -> str:
     name = str(loc[0]) if loc else ""
-    variable = name if name.startswith(PREFIX) else _variable(name)
+    named = name if name.startswith(PREFIX) else variable(name)
     match kind:
-        case "greater_than_equal":
-            right = f"must be at least {context['ge']:g}"
-        case "greater_than":
-            right = f"must be more than {context['gt']:g}"
-        case "less_than_equal":
-            right = f"must be at most {context['le']:g}"
+        case "greater_than_equal" | "greater_than" | "less_than_equal":
+            (limit,) = context.items()
+            right = f"must be {bound(*limit)}"
         case "too_short" | "string_too_short":
             right = "must not be empty"
         case "bool_parsing" | "bool_type":
-            right = "must be yes or no"
-        case "string_pattern_mismatch":
-            right = f"must be {Settings.model_fields[name].description}".rstrip(".")
+            right = YES_OR_NO.must
+        case "string_pattern_mismatch" if (form := form_of(Settings.model_fields[name])) is not None:
+            right = form.must
         case _:
             right = message.removeprefix("Value error, ")
-    return _wrong(f"{variable}={os.environ.get(variable, '')}", right)
+    return _wrong(f"{named}={os.environ.get(named, '')}", right)
 
 
 def _wrong(what: str, right: str) -> str:
@@ -290,28 +388,24 @@ def _wrong(what: str, right: str) -> str:
 
 
 def _unreadable_url() -> list[str]:
-    variable = "FENCEPOST_DATABASE_URL" if "FENCEPOST_DATABASE_URL" in os.environ else "DATABASE_URL"
-    cure = "must be a libpq URI, such as postgresql://user@host/database, special characters as %XX"
+    named = "FENCEPOST_DATABASE_URL" if "FENCEPOST_DATABASE_URL" in os.environ else "DATABASE_URL"
     try:
-        host = conninfo_to_dict(os.environ.get(variable, "")).get("host")
+        host = conninfo_to_dict(os.environ.get(named, "")).get("host")
     except psycopg.Error:
         # libpq's own message repeats parts of the text, among which may be the password.
-        return [_wrong(variable, cure)]
+        return [_wrong(named, URI.must)]
     # A password with an unescaped @ ends at it, and its rest would be a host that libpq names in each of its errors.
-    return [_wrong(variable, cure)] if "@" in str(host or "") else []
+    return [_wrong(named, URI.must)] if "@" in str(host or "") else []
 
 
 def _contradictions(settings: Settings) -> list[str]:
     lines = []
     if settings.beats_that_may_fail < 1:
-        # (n + 1) H + T <= D - m, with n = 1, and T either five seconds or two thirds of H; rounded down.
-        most = max((settings.holds_for - 5.0) / 2, min(7.5, settings.holds_for / (2 + 2 / 3)))
-        right = f"must be at most {math.floor(most * 1000) / 1000:g}, so that one may fail in a lease of {settings.lease:g} s"
+        right = f"must be at most {longest_heartbeat(settings):g}, so that one may fail in a lease of {settings.lease:g} s"
         lines.append(_wrong(f"FENCEPOST_HEARTBEAT={settings.heartbeat:g}", right))
     if settings.backoff_max < settings.backoff:
         right = f"must be at least FENCEPOST_BACKOFF, {settings.backoff:g}"
         lines.append(_wrong(f"FENCEPOST_BACKOFF_MAX={settings.backoff_max:g}", right))
     if settings.tenant_setting and not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", settings.tenant_setting):
-        right = "must be the name of a setting with a dot, such as app.tenant, or empty"
-        lines.append(_wrong(f"FENCEPOST_TENANT_SETTING={settings.tenant_setting}", right))
+        lines.append(_wrong(f"FENCEPOST_TENANT_SETTING={settings.tenant_setting}", TENANT_SETTING.must))
     return lines

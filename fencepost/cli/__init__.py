@@ -31,7 +31,8 @@ from fencepost.settings import WrongSettings
 def cli(context: click.Context) -> int:
     """Background jobs in PostgreSQL, each in a child process, under a parent that no job can take down.
 
-    FENCEPOST_DATABASE_URL (or DATABASE_URL) says where the jobs are; further FENCEPOST_ variables set up `run`.
+    FENCEPOST_DATABASE_URL (or DATABASE_URL) says where the jobs are; further FENCEPOST_ variables set up `run`, whose
+    --help lists them.
 
     \b
     Exit codes: 0   done; for `run`, drained clean

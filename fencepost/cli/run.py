@@ -5,14 +5,25 @@ from __future__ import annotations
 import click
 
 from fencepost import settings as settings_module
+from fencepost.cli import settings_page
 
 
-@click.command()
+class WithSettings(click.Command):
+    """A command whose help ends with all settings."""
+
+    def format_epilog(self, _: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write them as click writes options."""
+        with formatter.section("Settings"):
+            formatter.write_dl(settings_page.for_help())
+
+
+@click.command(cls=WithSettings, context_settings={"max_content_width": 140})
 def run() -> int:
     """Run the supervisor with its workers, until it is drained.
 
     It waits for a database that is away and for a schema that is not there yet; anything else that `fencepost check`
     refuses ends it with 78, and handlers that don't import with 70. Logs go to stderr.
+    It takes no options: the environment variables below set it up, and `fencepost check` tries them.
 
     \b
     Signals: TERM, INT   drain: running jobs finish, nothing new is claimed;

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from fencepost.settings import Settings
-
 TOP = Path(__file__).parents[2]
 README = (TOP / "README.md").read_text(encoding="utf-8")
 
@@ -22,10 +20,3 @@ def test_the_tests_that_the_readme_names_exist() -> None:
     assert len(named) > 15
     missing = [name for name, cut in named if not (any(one.startswith(name) for one in defined) if cut else name in defined)]
     assert missing == []
-
-
-def test_the_readme_lists_the_settings_and_no_other() -> None:
-    """By the names that the environment has, without the prefix."""
-    table = README.split("## Settings")[1].split("\n## ")[0]
-    listed = {name for row in re.findall(r"^\| (`.*?`) \|", table, flags=re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
-    assert listed == {name.rstrip("_").upper() for name in Settings.model_fields}
