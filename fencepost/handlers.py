@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from os.path import realpath
 from typing import Any, TypeVar
 
 from tenacity.wait import wait_base
@@ -52,7 +53,7 @@ def handler(
     tenantless: jobs of this kind run without a tenant.
 
     Raises ValueError for a limit that is none, TypeError for a function that can't be a handler, JobError if another
-    function has the kind already.
+    function has the kind already, or this one by another name of its module.
     """
     if not isinstance(kind, str):
         raise TypeError('a handler needs the kind of its jobs: @handler("a.kind")')
@@ -73,7 +74,7 @@ def handler(
             raise TypeError(f"{kind}: a generator can't be a handler, it would never be run")
         other = _handlers.get(kind)
         if other is not None and _place(other.function) != _place(function):
-            raise JobError(f"kind {kind!r} has two handlers: {_place(other.function)} and {_place(function)}")
+            raise JobError(_clash(kind, other.function, function))
         _handlers[kind] = Handler(kind, function, max_attempts, limit, wait, transaction, tenantless)
         return function
 
@@ -99,6 +100,15 @@ def kind_of(function: Callable[..., Any]) -> str:
         if found.function is function:
             return found.kind
     raise UnknownHandler(f"{_place(function)} is no handler: decorate it with @handler(kind)")
+
+
+def _clash(kind: str, one: Callable[..., Any], other: Callable[..., Any]) -> str:
+    code, other_code = (getattr(inspect.unwrap(function), "__code__", None) for function in (one, other))
+    # Code is equal where it does the same and stands in the same line; of what file, it does not compare.
+    if code is not None and code == other_code and realpath(code.co_filename) == realpath(other_code.co_filename):
+        names = f"{one.__module__} and as {other.__module__}"
+        return f"kind {kind!r} is registered twice: {code.co_filename} is imported as {names}, import it by one name only"
+    return f"kind {kind!r} has two handlers: {_place(one)} and {_place(other)}"
 
 
 def _place(function: Callable[..., Any]) -> str:
