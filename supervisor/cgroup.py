@@ -1,11 +1,41 @@
-"""What the memory cgroup counts: the only one who knows that a SIGKILL was for want of memory."""
+"""What our cgroups allow, and what the memory's counts: the only one who knows that a SIGKILL was for want of memory."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+NO_LIMIT = 1 << 60
+"""Bytes from which on version 1 says "no limit": it has no word for it."""
+
 _seen = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the cgroups of this process allow it, in all and with its children; None where nothing limits it.
+
+    `memory` is in bytes, `tasks` counts processes and threads. `killed_together`: out of memory, the kernel kills all of the
+    group at once.
+    """
+
+    memory: int | None
+    cpus: float | None
+    tasks: int | None
+    killed_together: bool
+
+
+def limits(root: Path = Path("/")) -> Limits:
+    """Read the limits: each cgroup above ours limits us too, as far as they can be seen from here."""
+    memory = [*_numbers("memory", "memory.max", root), *_numbers("memory", "memory.limit_in_bytes", root)]
+    return Limits(
+        memory=min((limit for limit in memory if limit < NO_LIMIT), default=None),
+        cpus=min(_cpus(root), default=None),
+        tasks=min(_numbers("pids", "pids.max", root), default=None),
+        killed_together=any(_numbers("memory", "memory.oom.group", root)),
+    )
 
 
 def counted_an_oom_kill() -> bool:
@@ -24,22 +54,10 @@ def start() -> None:
 @cache
 def _file() -> Path | None:
     """Return where the kills of our cgroup are counted: version 2, or version 1, or nowhere."""
-    try:
-        lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return None
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if not controllers:
-            candidates = [Path("/sys/fs/cgroup" + path, "memory.events"), Path("/sys/fs/cgroup/memory.events")]
-        elif "memory" in controllers.split(","):
-            root = Path("/sys/fs/cgroup/memory")
-            candidates = [Path(f"{root}{path}", "memory.oom_control"), root / "memory.oom_control"]
-        else:
-            continue
-        for candidate in candidates:
-            if candidate.exists():
-                return candidate
+    for folder in _folders("memory", Path("/")):
+        for name in ("memory.events", "memory.oom_control"):
+            if (folder / name).exists():
+                return folder / name
     return None
 
 
@@ -47,11 +65,48 @@ def _oom_kills() -> int:
     file = _file()
     if file is None:
         return 0
-    try:
-        for line in file.read_text(encoding="ascii").splitlines():
-            name, _, count = line.partition(" ")
-            if name == "oom_kill":
-                return int(count)
-    except (OSError, ValueError):
-        pass
+    for line in _read(file).splitlines():
+        name, _, count = line.partition(" ")
+        if name == "oom_kill" and count.isdecimal():
+            return int(count)
     return 0
+
+
+def _folders(controller: str, root: Path) -> Iterator[Path]:
+    """Yield where our cgroups are described, our own first and then those above it: version 2, or version 1.
+
+    A container may see the host's path of its cgroup, although only the cgroup itself is mounted: so the folders that are
+    not there are left out.
+    """
+    try:
+        lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return
+    mount = root / "sys/fs/cgroup"
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        own = Path(path.lstrip("/"))
+        if not controllers:
+            yield from (mount / one for one in (own, *own.parents))
+        elif controller in controllers.split(","):
+            yield from (mount / controller / one for one in (own, *own.parents))
+
+
+def _cpus(root: Path) -> Iterator[float]:
+    for folder in _folders("cpu", root):
+        # "max" or -1 is no quota.
+        one_line = _read(folder / "cpu.max") or f"{_read(folder / 'cpu.cfs_quota_us')} {_read(folder / 'cpu.cfs_period_us')}"
+        quota, _, period = one_line.partition(" ")
+        if quota.isdecimal() and period.isdecimal() and int(period) > 0:
+            yield int(quota) / int(period)
+
+
+def _numbers(controller: str, name: str, root: Path) -> list[int]:
+    return [int(text) for folder in _folders(controller, root) if (text := _read(folder / name)).isdecimal()]
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return ""  # not there in this version, or not for us to read: it limits nothing that we know of
