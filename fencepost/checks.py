@@ -1,12 +1,17 @@
 """What refuses a start, each with its cure: the one list that `fencepost check` shows and `fencepost run` obeys.
 
-A start that could only fail later, or that would idle and look healthy, is refused now. What time alone can cure (a
-database that is away, a schema that is not there yet) is no refusal: a supervisor waits for it.
+A start that could only fail later, or that would idle and look healthy, is refused now. What may come right without this
+supervisor's being started anew is no refusal: it waits for it, and says so. That is a database that is away, that only reads,
+or that lets nobody in under this name, and a schema that is not there yet. A login that is refused is among them because
+roles, passwords and databases are made by others, often at the same time as we start, and because the server gives its reason
+in words alone, in its own language, so that a wrong password can't be told from a server that starts up.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any
 
 import psycopg
@@ -19,16 +24,22 @@ OLDEST_SERVER = 140000
 """PostgreSQL 14, which is the oldest that has all that the statements use."""
 
 
-class SchemaMissing(Exception):
-    """The tables are not there at all: run `fencepost migrate`."""
-
-
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What is wrong, and what cures it: a line each."""
+    """What is wrong, and what cures it: a line each. `run_waits`: `fencepost run` does not leave, it waits for the cure."""
 
     what: str
     cure: str
+    run_waits: bool = False
+
+
+class SchemaMissing(Exception):
+    """The tables are not there at all: run `fencepost migrate`."""
+
+    def __init__(self, schema: str) -> None:
+        cure = f"run `fencepost migrate`, which makes the tables in schema {schema}"
+        self.refusal = Refusal("schema missing", cure, run_waits=True)
+        super().__init__(f"{self.refusal.what}: {cure}")
 
 
 async def refusals(conn: AsyncConnection[Any], settings: Settings) -> list[Refusal]:
@@ -41,7 +52,7 @@ async def refusals(conn: AsyncConnection[Any], settings: Settings) -> list[Refus
         return [Refusal(what, "upgrade the server")]
     schema = settings.schema
     if not await rights.schema_is_there(conn, schema):
-        raise SchemaMissing(f"schema missing: run `fencepost migrate`, which makes the tables in schema {schema}")
+        raise SchemaMissing(schema)
     login = await rights.login(conn, schema, settings.job_role)
     missing = await rights.missing_rights(conn, schema, settings.job_role)
     refused = [
@@ -69,31 +80,32 @@ async def refusals(conn: AsyncConnection[Any], settings: Settings) -> list[Refus
 
 
 async def warnings(conn: AsyncConnection[Any], settings: Settings) -> list[str]:
-    """Return what does not refuse a start but should be known, a line each. Says less where rights are missing."""
+    """Return what does not refuse a start but should be known, a line each. Says less where `refusals` says something."""
+    if conn.info.server_version < OLDEST_SERVER:
+        return []
     login = await rights.login(conn, settings.schema, settings.job_role)
-    lines = [
+    lines = _too_few_sessions(login, settings)
+    lines += [
         bypass_line(one.role, one.reason, one.example)
         for one in await _bypasses(conn, settings, login)
         if one.reason == "owner" or settings.allow_bypassrls
     ]
     try:
-        version = await rights.schema_version(conn, settings.schema)
+        schema_version = await rights.schema_version(conn, settings.schema)
         others = await report.aliving(conn, settings.schema)
     except (psycopg.errors.InsufficientPrivilege, psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn):
         return lines  # `refusals` names it
-    if version > migrate.latest():
+    if schema_version > migrate.latest():
         lines.append(
-            f"the schema has version {version}, and this code knows {migrate.latest()}: install the newer Fencepost here too"
+            f"the schema has version {schema_version}, and this code knows {migrate.latest()}: "
+            "install the newer Fencepost here too"
         )
-    ours = (settings.lease, settings.heartbeat)
-    for other in others:
-        theirs = (other["lease"].total_seconds(), other["heartbeat"].total_seconds())
-        if theirs != ours:
-            lines.append(
-                f"supervisor {other['name']} on {other['host']} has FENCEPOST_LEASE={theirs[0]:g} and "
-                f"FENCEPOST_HEARTBEAT={theirs[1]:g}, here they are {ours[0]:g} and {ours[1]:g}: set the same on all"
-            )
-    return lines
+    return lines + _differences(settings, others)
+
+
+def sessions(settings: Settings) -> int:
+    """Return how many sessions a supervisor with its workers has at most."""
+    return 4 + 2 * settings.concurrency
 
 
 def bypass_line(role: str, reason: str, example: str) -> str:
@@ -109,14 +121,49 @@ def server_version(conn: psycopg.Connection[Any] | AsyncConnection[Any]) -> str:
     return f"{conn.info.server_version // 10000}.{conn.info.server_version % 10000}"
 
 
+def _too_few_sessions(login: rights.Login, settings: Settings) -> list[str]:
+    needed = sessions(settings)
+    limits = {
+        "the server": (login.server_limit, "raise max_connections"),
+        f"role {login.login}": (login.role_limit, f"raise it (alter role {_name(login.login)} connection limit {needed})"),
+        f"database {login.database}": (
+            login.database_limit,
+            f"raise it (alter database {_name(login.database)} connection limit {needed})",
+        ),
+    }
+    return [
+        f"FENCEPOST_CONCURRENCY={settings.concurrency} may need {needed} sessions, and {whose} allows {limit}: "
+        f"{cure} or lower FENCEPOST_CONCURRENCY"
+        for whose, (limit, cure) in limits.items()
+        if limit is not None and limit < needed
+    ]
+
+
+def _differences(settings: Settings, others: list[report.Row]) -> list[str]:
+    lines = []
+    ours = (settings.lease, settings.heartbeat)
+    for other in others:
+        theirs = (other["lease"].total_seconds(), other["heartbeat"].total_seconds())
+        if theirs != ours:
+            lines.append(
+                f"supervisor {other['name']} on {other['host']} has FENCEPOST_LEASE={theirs[0]:g} and "
+                f"FENCEPOST_HEARTBEAT={theirs[1]:g}, here they are {ours[0]:g} and {ours[1]:g}: set the same on all"
+            )
+    here = version("fencepost")
+    for there, count in sorted(Counter(other["version"] for other in others if other["version"] != here).items()):
+        who = "1 supervisor runs" if count == 1 else f"{count} supervisors run"
+        lines.append(f"{who} Fencepost {there}, and here it is {here}: bring all to one version, unless a deploy is under way")
+    return lines
+
+
 def _hides_the_version(missing: list[rights.MissingRight], login: str) -> bool:
     return any(one.role == login and (one.object == "schema" or one.name == "schema_version") for one in missing)
 
 
-def _older(version: int) -> list[Refusal]:
-    if version >= migrate.latest():
+def _older(schema_version: int) -> list[Refusal]:
+    if schema_version >= migrate.latest():
         return []
-    what = f"the schema has version {version}, and this code needs version {migrate.latest()}"
+    what = f"the schema has version {schema_version}, and this code needs version {migrate.latest()}"
     return [Refusal(what, "run `fencepost migrate`")]
 
 
@@ -124,7 +171,12 @@ def _job_role(job_role: str, login: rights.Login) -> list[Refusal]:
     if not job_role:
         return []
     if not login.job_role_exists:
-        return [Refusal(f"FENCEPOST_JOB_ROLE={job_role}: there is no such role", "create it, or correct the name")]
+        return [
+            Refusal(
+                f"FENCEPOST_JOB_ROLE={job_role}: there is no such role",
+                f"correct FENCEPOST_JOB_ROLE, or create role {_name(job_role)}",
+            )
+        ]
     if not login.may_set_job_role:
         what = f"right missing (SQLSTATE 42501): {login.login} may not take on the role {job_role}, FENCEPOST_JOB_ROLE"
         return [Refusal(what, f"grant {_name(job_role)} to {_name(login.login)}")]

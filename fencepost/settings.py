@@ -37,6 +37,9 @@ LONGEST = 36_500 * 86_400.0
 
 BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most"}
 
+NARROWEST, WIDEST = 26, 60
+"""Columns that what is wrong takes, before what would be right; a longer one pushes aside its own line only."""
+
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -129,13 +132,23 @@ Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names), LIST]
 Count = Annotated[int, BeforeValidator(_whole_number), WHOLE_NUMBER]
 
 
+@dataclass(frozen=True, slots=True)
+class WrongSetting:
+    """A variable as it is set, or its name alone where it may hold a password; and what would be right."""
+
+    what: str
+    right: str
+
+
 class WrongSettings(Exception):
     """What is wrong with the settings: one line for each, with what would be right."""
 
-    def __init__(self, lines: list[str]) -> None:
-        self.lines = lines
-        count = f"{len(lines)} settings are wrong" if len(lines) > 1 else "1 setting is wrong"
-        super().__init__("\n".join([f"{count}:", *(f"  {line}" for line in lines)]))
+    def __init__(self, wrong: list[WrongSetting]) -> None:
+        self.wrong = wrong
+        width = max([NARROWEST, *(len(one.what) for one in wrong if len(one.what) <= WIDEST)])
+        self.lines = [f"{one.what:<{width}} {one.right}" for one in wrong]
+        count = f"{len(wrong)} settings are wrong" if len(wrong) > 1 else "1 setting is wrong"
+        super().__init__("\n".join([f"{count}:", *(f"  {line}" for line in self.lines)]))
 
 
 class Settings(BaseSettings):
@@ -203,10 +216,11 @@ class Settings(BaseSettings):
     max_rss: Annotated[Bytes, Default("0 (no limit)")] = Field(
         0,
         ge=0,
-        description="Memory that a worker may take for itself. A run above it is killed; above 3/4 of it the worker is replaced.",
+        description="Memory that a worker may take for itself. Above it a run is killed, above 3/4 its worker is replaced.",
     )
     preload: bool = Field(
-        False, description="Import the handlers before the workers are forked, so that all share that memory. HUP then keeps them."
+        False,
+        description="Import the handlers before the forks, so that all workers share that memory. HUP then keeps them.",
     )
     schema_: Annotated[str, AfterValidator(_schema), SCHEMA] = Field(
         "fencepost",
@@ -309,19 +323,19 @@ def read(*, need_handlers: bool = False) -> Settings:
 
     `need_handlers` refuses an empty FENCEPOST_HANDLERS too: only a supervisor needs some.
     """
-    lines: list[str] = []
+    wrong: list[WrongSetting] = []
     settings: Settings | None = None
     try:
         settings = Settings()  # type: ignore[call-arg]
     except ValidationError as error:
-        lines = [_line(wrong["loc"], wrong["type"], wrong["msg"], wrong.get("ctx", {})) for wrong in error.errors()]
-    lines += _unreadable_url()
+        wrong = [_wrong(one["loc"], one["type"], one["msg"], one.get("ctx", {})) for one in error.errors()]
+    wrong += _unreadable_url()
     if need_handlers and not _names(os.environ.get("FENCEPOST_HANDLERS", "")):
-        lines.append(_wrong("FENCEPOST_HANDLERS=", "must name the modules that register handlers, comma separated"))
+        wrong.append(WrongSetting("FENCEPOST_HANDLERS=", "must name the modules that register handlers, comma separated"))
     if settings is not None:
-        lines += _contradictions(settings)
-    if lines or settings is None:
-        raise WrongSettings(lines)
+        wrong += _contradictions(settings)
+    if wrong or settings is None:
+        raise WrongSettings(wrong)
     return settings
 
 
@@ -365,7 +379,7 @@ def longest_heartbeat(settings: Settings) -> float:
     return math.floor(most * 1000) / 1000
 
 
-def _line(loc: tuple[int | str, ...], kind: str, message: str, context: dict[str, Any]) -> str:
+def _wrong(loc: tuple[int | str, ...], kind: str, message: str, context: dict[str, Any]) -> WrongSetting:
     name = str(loc[0]) if loc else ""
     named = name if name.startswith(PREFIX) else variable(name)
     match kind:
@@ -380,32 +394,28 @@ def _line(loc: tuple[int | str, ...], kind: str, message: str, context: dict[str
             right = form.must
         case _:
             right = message.removeprefix("Value error, ")
-    return _wrong(f"{named}={os.environ.get(named, '')}", right)
+    return WrongSetting(f"{named}={os.environ.get(named, '')}", right)
 
 
-def _wrong(what: str, right: str) -> str:
-    return f"{what:<26} {right}"
-
-
-def _unreadable_url() -> list[str]:
+def _unreadable_url() -> list[WrongSetting]:
     named = "FENCEPOST_DATABASE_URL" if "FENCEPOST_DATABASE_URL" in os.environ else "DATABASE_URL"
     try:
         host = conninfo_to_dict(os.environ.get(named, "")).get("host")
     except psycopg.Error:
         # libpq's own message repeats parts of the text, among which may be the password.
-        return [_wrong(named, URI.must)]
+        return [WrongSetting(named, URI.must)]
     # A password with an unescaped @ ends at it, and its rest would be a host that libpq names in each of its errors.
-    return [_wrong(named, URI.must)] if "@" in str(host or "") else []
+    return [WrongSetting(named, URI.must)] if "@" in str(host or "") else []
 
 
-def _contradictions(settings: Settings) -> list[str]:
-    lines = []
+def _contradictions(settings: Settings) -> list[WrongSetting]:
+    wrong = []
     if settings.beats_that_may_fail < 1:
         right = f"must be at most {longest_heartbeat(settings):g}, so that one may fail in a lease of {settings.lease:g} s"
-        lines.append(_wrong(f"FENCEPOST_HEARTBEAT={settings.heartbeat:g}", right))
+        wrong.append(WrongSetting(f"FENCEPOST_HEARTBEAT={settings.heartbeat:g}", right))
     if settings.backoff_max < settings.backoff:
         right = f"must be at least FENCEPOST_BACKOFF, {settings.backoff:g}"
-        lines.append(_wrong(f"FENCEPOST_BACKOFF_MAX={settings.backoff_max:g}", right))
+        wrong.append(WrongSetting(f"FENCEPOST_BACKOFF_MAX={settings.backoff_max:g}", right))
     if settings.tenant_setting and not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", settings.tenant_setting):
-        lines.append(_wrong(f"FENCEPOST_TENANT_SETTING={settings.tenant_setting}", TENANT_SETTING.must))
-    return lines
+        wrong.append(WrongSetting(f"FENCEPOST_TENANT_SETTING={settings.tenant_setting}", TENANT_SETTING.must))
+    return wrong

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fencepost.settings import Settings
 from fencepost.supervisor import cgroup
-from fencepost.supervisor.main import DESCRIPTORS_A_CHILD, DESCRIPTORS_BESIDE
+from fencepost.supervisor.slots import DESCRIPTORS_A_CHILD, DESCRIPTORS_BESIDE
 
 WORKER_MEMORY = 8 * 1024 * 1024
 """Bytes that an idle worker has to itself at least, beside what its handlers' imports take (measured: 11 to 12 MiB)."""

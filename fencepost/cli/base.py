@@ -51,7 +51,7 @@ def quiet_driver() -> None:
 
 def of_database(error: psycopg.Error) -> Refused:
     """Return the refusal that tells of an error of the database. Never with its DETAIL: that may hold a payload."""
-    line = error.diag.message_primary or _line(error)
+    line = error.diag.message_primary or line_of(error)
     match error:
         case errors.InvalidSchemaName() | errors.UndefinedTable() | errors.UndefinedColumn() | errors.UndefinedFunction():
             return Refused(f"schema missing, or older than this code: run `fencepost migrate` ({line})", WRONG)
@@ -66,7 +66,7 @@ def of_database(error: psycopg.Error) -> Refused:
             return Refused(f"{line} (SQLSTATE {error.sqlstate})")
 
 
-def _line(error: psycopg.Error) -> str:
+def line_of(error: psycopg.Error) -> str:
     """Return what libpq says in several lines as one, and of several attempts each once."""
     text = " ".join(str(error).split()).replace(" Is the server running on that host and accepting TCP/IP connections?", "")
     return text.rpartition("All failures were: ")[2].removeprefix("- ") or type(error).__name__

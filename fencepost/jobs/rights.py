@@ -21,13 +21,21 @@ SET_PRIVILEGE_SINCE = 160000
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """As whom a session acts."""
+    """As whom a session acts, where, and how many sessions it may have there; a limit is None where there is none."""
 
     login: str
     acting_as: str
-    max_connections: int
+    database: str
+    server_limit: int
+    role_limit: int | None
+    database_limit: int | None
     job_role_exists: bool
     may_set_job_role: bool
+
+    @property
+    def sessions_allowed(self) -> int:
+        """How many sessions it may have, by whichever limit is the least."""
+        return min(limit for limit in (self.server_limit, self.role_limit, self.database_limit) if limit is not None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
 
 import psycopg
 import pytest
@@ -18,6 +19,8 @@ from support.databases import Database
 from support.servers import Server
 
 SettingsOf = Callable[..., Settings]
+
+HERE = version("fencepost")
 
 GRANTS = [
     ("usage", "schema", "fencepost"),
@@ -178,9 +181,12 @@ def test_a_schema_that_is_newer_is_only_warned_of(fresh_database: Database, sett
 def test_a_server_that_is_too_old_is_refused(
     database: Database, settings_of: SettingsOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before anything else is asked that it may not know."""
-    monkeypatch.setattr(checks, "OLDEST_SERVER", 990000)
-    assert "the server is PostgreSQL" in only(refusals(database.worker_url, settings_of())).what
+    """Before anything else is asked that it may not know, for the warnings too."""
+    monkeypatch.setattr(psycopg.ConnectionInfo, "server_version", property(lambda info: 130022))
+    monkeypatch.setattr(checks.rights, "statement", None)
+    refusal = only(refusals(database.worker_url, settings_of()))
+    assert refusal == Refusal("the server is PostgreSQL 13.22, and Fencepost needs 14 or newer", "upgrade the server")
+    assert warnings(database.worker_url, settings_of()) == []
 
 
 # ---- row-level security on the queue
@@ -267,16 +273,54 @@ def test_an_owner_whose_tables_do_not_force_their_policies_is_warned_of(
 # ---- others at work
 
 
+ADD_SUPERVISOR = """
+    insert into fencepost.supervisors (name, host, pid, version, queues, lease, heartbeat, listening, state, seen_at)
+    values (%s, 'there', 1, %s, '{default}', %s, '15 s', true, 'running', now() - %s::interval)
+"""
+
+
 def test_another_supervisor_with_another_lease_is_warned_of(database: Database, settings_of: SettingsOf) -> None:
     """Protocol, rule 14: supervisors of one database share LEASE and HEARTBEAT."""
-    add = """
-        insert into fencepost.supervisors
-            (name, host, pid, version, queues, lease, heartbeat, listening, state, seen_at)
-        values (%s, 'there', 1, '0', '{default}', %s, '15 s', true, 'running', now() - %s::interval)
-    """
-    database.execute(add, ["same", "60 s", "1 s"])
-    database.execute(add, ["gone", "10 s", "1 day"])
+    database.execute(ADD_SUPERVISOR, ["same", HERE, "60 s", "1 s"])
+    database.execute(ADD_SUPERVISOR, ["gone", HERE, "10 s", "1 day"])
     assert warnings(database.worker_url, settings_of()) == []
-    database.execute(add, ["other", "30 s", "1 s"])
+    database.execute(ADD_SUPERVISOR, ["other", HERE, "30 s", "1 s"])
     (line,) = warnings(database.worker_url, settings_of())
     assert "supervisor other on there has FENCEPOST_LEASE=30" in line
+
+
+def test_other_versions_are_warned_of_in_a_line_each(database: Database, settings_of: SettingsOf) -> None:
+    """However many supervisors have one: in a rolling deploy most have."""
+    for name, runs in (("s1", "0.0.1"), ("s2", "0.0.1"), ("s3", HERE), ("s4", "99.0")):
+        database.execute(ADD_SUPERVISOR, [name, runs, "60 s", "1 s"])
+    first, second = warnings(database.worker_url, settings_of())
+    assert first.startswith(f"2 supervisors run Fencepost 0.0.1, and here it is {HERE}: ")
+    assert second.startswith(f"1 supervisor runs Fencepost 99.0, and here it is {HERE}: ")
+
+
+# ---- sessions
+
+
+def test_a_limit_of_sessions_is_warned_of_from_where_it_is_too_low(fresh_database: Database, settings_of: SettingsOf) -> None:
+    """C47: of the server, the role and the database, each with what raises it; a superuser has no limit but the server's."""
+    settings = settings_of(concurrency="4")
+    name, role = fresh_database.name, fresh_database.worker
+    fresh_database.execute(f"alter role {role} connection limit 12")
+    fresh_database.execute(f"alter database {name} connection limit 12")
+    assert warnings(fresh_database.worker_url, settings) == []
+    fresh_database.execute(f"alter role {role} connection limit 11")
+    (line,) = warnings(fresh_database.worker_url, settings)
+    assert f'may need 12 sessions, and role {role} allows 11: raise it (alter role "{role}" connection limit 12)' in line
+    fresh_database.execute(f"alter role {role} connection limit -1")
+    fresh_database.execute(f"alter database {name} connection limit 11")
+    (line,) = warnings(fresh_database.worker_url, settings)
+    assert f'database {name} allows 11: raise it (alter database "{name}" connection limit 12)' in line
+    assert warnings(fresh_database.url, settings) == []
+
+
+def test_sessions_that_the_server_keeps_for_superusers_are_not_counted_on(database: Database, settings_of: SettingsOf) -> None:
+    """Two hundred less three: 97 workers are one too many for a plain role, and not for a superuser."""
+    assert warnings(database.worker_url, settings_of(concurrency="96")) == []
+    (line,) = warnings(database.worker_url, settings_of(concurrency="97"))
+    assert "FENCEPOST_CONCURRENCY=97 may need 198 sessions, and the server allows 197: raise max_connections" in line
+    assert warnings(database.url, settings_of(concurrency="97")) == []

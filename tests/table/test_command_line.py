@@ -6,14 +6,20 @@ run the same `main` in this one (`here`).
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import re
+import select
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -23,9 +29,14 @@ import pytest
 
 from fencepost.cli import main
 from fencepost.jobs import migrate, report
+from fencepost.supervisor import cgroup, container, trial
 from support.databases import Database
 from support.jobs import Jobs
+from support.servers import Server
 from support.waiting import wait_until
+
+# The package has the command under that name.
+check_module = importlib.import_module("fencepost.cli.check")
 
 HANDLERS = """
 import sys
@@ -845,6 +856,79 @@ def test_a_check_says_that_the_database_or_the_schema_is_not_there(
     away = Shell(tmp_path, AWAY)("check", handlers=handlers)
     assert away.returncode == 78
     assert "can't reach the database" in away.stdout
+
+
+def test_a_check_tells_what_the_container_allows_and_documents_each_key(
+    here: Here, monkeypatch: pytest.MonkeyPatch, handlers: str
+) -> None:
+    """D6, G1: limits, and what they mean for these settings; --help has all keys of the document."""
+    limits = cgroup.Limits(memory=100 * 1024 * 1024, cpus=1.5, tasks=8, killed_together=True)
+    monkeypatch.setattr(container, "look", lambda: container.Container(limits, 105, "sh"))
+    monkeypatch.setattr(trial, "try_import", lambda settings: None)
+    told = here("check", handlers=handlers, concurrency="20")
+    assert told.returncode == 0, told
+    assert "container 100 MiB of memory, 1.5 CPUs, 8 processes and threads" in told.stdout.splitlines()
+    warned = [line.removeprefix("warning   ") for line in told.stdout.splitlines() if line.startswith("warning ")]
+    for part in ("before any job runs", "memory.oom.group", "share 1.5 CPU", "pids.max", "ulimit -Hn", "PID 1 is sh"):
+        assert any(part in line for line in warned), warned
+    document = here.json("check", handlers=handlers, concurrency="20")
+    assert (document["memory_limit"], document["cpu_limit"], document["task_limit"]) == (100 * 1024 * 1024, 1.5, 8)
+    assert document["warnings"] == warned
+    documented = here.must("check", "--help").split("has these keys")[1]
+    assert [key for key in document if not re.search(rf"\b{key}\b", documented)] == []
+    assert list(document) == list(json.loads(here("check", "--json", handlers="").stdout))
+
+
+@contextmanager
+def silent_after(server: Server, last: bytes) -> Iterator[int]:
+    """Open a port that leads to the server, until the client has sent `last`: from then on nothing comes back."""
+
+    def relay() -> None:
+        client, _ = listener.accept()
+        with client, socket.create_connection(("127.0.0.1", server.port)) as behind:
+            while True:
+                for one in select.select([client, behind], [], [])[0]:
+                    data = one.recv(65536)
+                    if one is client and last in data:
+                        while client.recv(65536):
+                            pass
+                    if one is client and (last in data or not data):
+                        return
+                    (behind if one is client else client).sendall(data)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=relay)
+        thread.start()
+        yield listener.getsockname()[1]
+        thread.join(10)
+
+
+def test_a_check_of_a_database_that_does_not_answer_ends_with_one_line(
+    here: Here, server: Server, fresh_database: Database, monkeypatch: pytest.MonkeyPatch, handlers: str
+) -> None:
+    """Never let in, held up by a lock, or frozen after it was let in: within the limits, and said."""
+    monkeypatch.setattr(trial, "try_import", lambda settings: None)
+    monkeypatch.setattr(check_module, "ANSWER_LIMIT", 0.5)
+    monkeypatch.setattr(check_module, "LOCK_LIMIT", "200")
+    url = fresh_database.worker_url
+
+    def refusal(url: str) -> str:
+        began = time.monotonic()
+        told = here.on(url)("check", handlers=handlers)
+        assert time.monotonic() - began < 4
+        assert (told.returncode, told.stderr) == (78, "")
+        (line,) = [line for line in told.stdout.splitlines() if line.startswith("refused ")]
+        assert "  run     waits for it" in told.stdout.splitlines()
+        return line
+
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        port = nobody.getsockname()[1]
+        assert "timeout" in refusal(f"{url.replace(str(server.port), str(port))}?connect_timeout=2")
+    with fresh_database.conn(autocommit=False) as other:
+        other.execute("lock table fencepost.schema_version")
+        assert "did not answer in time" in refusal(url)
+    with silent_after(server, b"pg_namespace") as port:
+        assert "can't reach the database" in refusal(url.replace(str(server.port), str(port)))
 
 
 def test_handlers_that_do_not_import_are_found_out_before_a_start(shell: Shell) -> None:
