@@ -64,7 +64,7 @@ async def refusals(conn: AsyncConnection[Any], settings: Settings) -> list[Refus
     ]
     if not _hides_the_version(missing, login.acting_as):
         refused += _older(await rights.schema_version(conn, schema))
-    refused += _job_role(settings.job_role, login)
+    refused += _job_role(settings.job_role, login, conn.info.server_version)
     refused += [
         Refusal(f"row-level security on {one.full_name} hides jobs from {one.role}: the queue would look empty", one.cure)
         for one in await rights.hidden_tables(conn, schema)
@@ -167,7 +167,7 @@ def _older(schema_version: int) -> list[Refusal]:
     return [Refusal(what, "run `fencepost migrate`")]
 
 
-def _job_role(job_role: str, login: rights.Login) -> list[Refusal]:
+def _job_role(job_role: str, login: rights.Login, server: int) -> list[Refusal]:
     if not job_role:
         return []
     if not login.job_role_exists:
@@ -179,7 +179,9 @@ def _job_role(job_role: str, login: rights.Login) -> list[Refusal]:
         ]
     if not login.may_set_job_role:
         what = f"right missing (SQLSTATE 42501): {login.login} may not take on the role {job_role}, FENCEPOST_JOB_ROLE"
-        return [Refusal(what, f"grant {_name(job_role)} to {_name(login.login)}")]
+        # A member that may not take it on would stay one: what a grant does not name it leaves as it was.
+        with_set = " with set true" if server >= rights.SET_PRIVILEGE_SINCE else ""
+        return [Refusal(what, f"grant {_name(job_role)} to {_name(login.login)}{with_set}")]
     return []
 
 

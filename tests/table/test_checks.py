@@ -135,6 +135,25 @@ def test_a_role_of_jobs_is_looked_at_too(other_role: str, fresh_database: Databa
     assert refusals(fresh_database.worker_url, settings) == []
 
 
+def test_a_member_of_the_role_of_jobs_that_may_not_take_it_on_is_refused(
+    other_role: str, fresh_database: Database, settings_of: SettingsOf
+) -> None:
+    """C117: since PostgreSQL 16 these are two things, and a plain grant would leave the one that is missing as it is."""
+    if fresh_database.owner.info.server_version < checks.rights.SET_PRIVILEGE_SINCE:
+        grant = f'grant "{fresh_database.worker}" to "{other_role}"'
+    else:
+        grant = f'grant "{other_role}" to "{fresh_database.worker}" with set false'
+    fresh_database.execute(f'grant usage on schema fencepost to "{other_role}"')
+    fresh_database.execute(f'grant execute on function fencepost.hold, fencepost.finish to "{other_role}"')
+    fresh_database.execute(grant)
+    settings = settings_of(job_role=other_role)
+    refusal = only(refusals(fresh_database.worker_url, settings))
+    assert f"may not take on the role {other_role}" in refusal.what
+    fresh_database.execute(f'revoke "{fresh_database.worker}" from "{other_role}"')
+    fresh_database.execute(refusal.cure)
+    assert refusals(fresh_database.worker_url, settings) == []
+
+
 def test_a_role_of_jobs_that_does_not_exist_is_refused(database: Database, settings_of: SettingsOf) -> None:
     """A misspelt FENCEPOST_JOB_ROLE would fail every job at its first transaction."""
     assert "no such role" in only(refusals(database.worker_url, settings_of(job_role="nobody-knows"))).what
@@ -211,8 +230,11 @@ def test_a_queue_that_hides_jobs_is_refused(fresh_database: Database, settings_o
     assert "row-level security on fencepost.jobs hides jobs" in refusal.what
     fresh_database.execute(refusal.cure)
     assert refusals(fresh_database.worker_url, settings_of()) == []
-    fresh_database.execute("create policy narrow on fencepost.jobs as restrictive using (priority = 0)")
-    only(refusals(fresh_database.worker_url, settings_of()))
+    for name in ("narrow", "Narrow too"):
+        fresh_database.execute(f'create policy "{name}" on fencepost.jobs as restrictive using (priority = 0)')
+    refusal = only(refusals(fresh_database.worker_url, settings_of()))
+    fresh_database.execute(refusal.cure)
+    assert refusals(fresh_database.worker_url, settings_of()) == []
 
 
 def test_a_queue_that_hides_jobs_from_its_own_functions_is_refused(
@@ -222,12 +244,10 @@ def test_a_queue_that_hides_jobs_from_its_own_functions_is_refused(
     for name in ("enqueue", "hold", "finish"):
         fresh_database.execute(f'alter function fencepost.{name} owner to "{other_role}"')
     fresh_database.execute("alter table fencepost.job_runs enable row level security")
-    fresh_database.execute(
-        f"create policy worker on fencepost.job_runs to {fresh_database.worker} using (true) with check (true)"
-    )
-    refusal = only(refusals(fresh_database.worker_url, settings_of()))
-    assert other_role in refusal.what
-    fresh_database.execute(refusal.cure)
+    found = refusals(fresh_database.worker_url, settings_of())
+    assert [role in one.what for one, role in zip(found, (other_role, fresh_database.worker), strict=True)] == [True, True]
+    for refusal in found:
+        fresh_database.execute(refusal.cure)
     assert refusals(fresh_database.worker_url, settings_of()) == []
 
 
