@@ -1,7 +1,7 @@
 """Fencepost: background jobs in PostgreSQL, each in a child process, under a parent that no job can take down.
 
 The names below are loaded when they are first used. The command line is a part of this package, and has to be able to take
-Ctrl-C before anything that is slow to import.
+Ctrl-C before anything that is slow to import; pytest imports it at its every start, for fixtures that it may not need.
 """
 
 from importlib import import_module

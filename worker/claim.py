@@ -13,11 +13,17 @@ import psycopg
 from fencepost.board import Phase, Record, boottime
 from fencepost.handlers import registered
 from fencepost.jobs.claim import Claim, claim, held, lanes
+from fencepost.settings import Settings
 from fencepost.start import WorkerStart, claim_name
 from fencepost.worker.lanes import Lanes
 from fencepost.worker.line import Line
 from fencepost.worker.patience import Patience, is_an_answer
 from fencepost.worker.session import Session
+
+
+def budgets(settings: Settings) -> dict[str, int]:
+    """Return the kinds that can be claimed here, each with the attempts that its jobs have unless they say otherwise."""
+    return {kind: handler.max_attempts or settings.max_attempts for kind, handler in registered().items()}
 
 
 class Claims:
@@ -34,9 +40,7 @@ class Claims:
         self._line = line
         self._patience = patience
         self._lanes = Lanes(start.settings.queues)
-        self._max_attempts = {
-            kind: handler.max_attempts or start.settings.max_attempts for kind, handler in registered().items()
-        }
+        self._max_attempts = budgets(start.settings)
         self.number = 0
         self.claimed_at = 0.0
         self.searched = False

@@ -19,6 +19,12 @@ from fencepost.worker.session import Session
 log = structlog.get_logger()
 
 
+def refused(outcome: Outcome, error: psycopg.Error) -> Outcome:
+    """Return what is written in place of an outcome that the server has refused."""
+    description = describe(error)
+    return Outcome(Ended.failed, wait=outcome.wait, error=description, summary=summarize(description))
+
+
 class Finishes:
     """A worker's finishes."""
 
@@ -36,8 +42,7 @@ class Finishes:
             held_to_the_end = self._sent(claim, outcome)
         except psycopg.Error as error:
             # The server has answered, with a no, and would again: what it refuses must not wedge the job.
-            description = describe(error)
-            outcome = Outcome(Ended.failed, wait=outcome.wait, error=description, summary=summarize(description))
+            outcome = refused(outcome, error)
             held_to_the_end = self._sent(claim, outcome)
         if not held_to_the_end:
             log.warning("the lease was lost: this run is void", outcome=outcome.ended.value)

@@ -15,6 +15,7 @@ import os
 import resource
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -26,6 +27,7 @@ import tenacity
 
 from fencepost.handlers import Handler
 from fencepost.job import Cancel, Ended, GiveUp, Job, JobError, Outcome, Retry, Snooze, Stopped
+from fencepost.jobs.claim import Claim
 from fencepost.jobs.payload import NotJson, encode
 from fencepost.settings import Settings
 from fencepost.worker.errors import SUMMARY, clean, describe, summarize
@@ -159,6 +161,35 @@ class Run:
         if isinstance(error, Retry) and error.after is not None:
             return replace(failed, wait=error.after)
         return replace(failed, wait=wait_before_next(self._handler, self._settings, self._job.attempt))
+
+
+def job_of(claim: Claim, schema: str, transactions: RunTransactions, report: Callable[[float, float | None], None]) -> Job:
+    """Return what was claimed as its handler sees it."""
+    name = f"{schema}/{claim.id}/{claim.created_at.timestamp()}"
+    return Job(
+        id=claim.id,
+        kind=claim.kind,
+        queue=claim.queue,
+        attempt=claim.attempt,
+        max_attempts=claim.max_attempts,
+        tenant=claim.tenant,
+        idempotency_key=uuid.uuid5(uuid.NAMESPACE_OID, name),
+        _transactions=transactions,
+        _report=report,
+    )
+
+
+def missing_tenant(claim: Claim, handler: Handler, settings: Settings) -> JobError | None:
+    """Return why the job must not run as nobody, if it has no tenant and needs one."""
+    if claim.tenant is not None or handler.tenantless or not settings.tenant_setting:
+        return None
+    return JobError(f"a job of kind {claim.kind!r} needs a tenant, and this one has none")
+
+
+def refused(error: JobError) -> Outcome:
+    """Return how a run ends that was never begun, and never can be."""
+    description = describe(error)
+    return Outcome(Ended.failed, final=True, error=description, summary=summarize(description))
 
 
 def _done(value: Any) -> Outcome:

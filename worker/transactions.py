@@ -7,9 +7,10 @@ itself, or left one open, is no success, whatever its handler returns.
 from __future__ import annotations
 
 import os
-from typing import Any, cast
+from typing import Any, ClassVar, Protocol, cast
 
 import psycopg
+from psycopg import AsyncConnection, Connection
 from psycopg.pq import TransactionStatus
 from psycopg.pq.abc import PGconn
 
@@ -19,16 +20,47 @@ from fencepost.jobs import transaction as statements
 from fencepost.jobs.transaction import Context, Held
 from fencepost.settings import Settings
 from fencepost.worker.connection import AsyncJobConnection, Holder, JobConnection, Lent
-from fencepost.worker.session import Session
 
 LOST = "FP001"
 """The sqlstate of `hold` for a run that no longer holds its job."""
 
-ENDED = "FP002"
-"""The sqlstate of `hold` for a job that has ended its transaction itself."""
+ENDED = ("FP002", "3B001")
+"""The sqlstates for a job that has ended its transaction itself: of `hold`, and of a savepoint that went with it."""
 
 AFTER_THE_END = 1.0
 """Seconds behind max runtime and grace, after which the server ends what no one here could."""
+
+
+class Session(Protocol):
+    """Whose connection the job's transactions run on."""
+
+    def job_pgconn(self) -> PGconn:
+        """Return the libpq connection for the job's transactions."""
+
+
+class Statements(Protocol):
+    """How a transaction begins and ends: `fencepost.jobs.transaction`, or savepoints in somebody else's transaction."""
+
+    def begin(self, conn: Connection[Any], schema: str, held: Held, context: Context) -> None:
+        """Begin."""
+
+    def commit(self, conn: Connection[Any], schema: str, held: Held) -> None:
+        """Commit, if the run still holds its job."""
+
+    def finish_and_commit(self, conn: Connection[Any], schema: str, held: Held, outcome: Outcome) -> None:
+        """Finish the job as done, and commit both."""
+
+    def roll_back(self, conn: Connection[Any], schema: str) -> None:
+        """Roll back."""
+
+    async def abegin(self, conn: AsyncConnection[Any], schema: str, held: Held, context: Context) -> None:
+        """Begin."""
+
+    async def acommit(self, conn: AsyncConnection[Any], schema: str, held: Held) -> None:
+        """Commit, if the run still holds its job."""
+
+    async def aroll_back(self, conn: AsyncConnection[Any], schema: str) -> None:
+        """Roll back."""
 
 
 class RunTransaction:
@@ -69,11 +101,23 @@ class RunTransactions:
     `lost` is set once the fence has refused one, `violated` once the job has ended one itself or left one open.
     """
 
-    def __init__(self, session: Session, settings: Settings, held: Held, tenant: str | None, ends_at: float) -> None:
+    at_rest: ClassVar = frozenset({TransactionStatus.IDLE})
+    """What the connection may be between two transactions."""
+
+    def __init__(
+        self,
+        session: Session,
+        settings: Settings,
+        held: Held,
+        tenant: str | None,
+        ends_at: float,
+        statements: Statements = statements,
+    ) -> None:
         self.pid = os.getpid()
         self.lost = False
         self.violated: TransactionEnded | None = None
         self._session = session
+        self._statements = statements
         self._settings = settings
         self._held = held
         self._tenant = tenant or ""
@@ -90,7 +134,7 @@ class RunTransactions:
         """Begin one, with tenant, role, token and time limits set locally."""
         lent = self._lend()
         conn = JobConnection.on(self._session.job_pgconn(), lent)
-        statements.begin(conn, self._settings.schema, self._held, self._context())
+        self._statements.begin(conn, self._settings.schema, self._held, self._context())
         lent.holder = Holder.job
         return conn
 
@@ -98,7 +142,7 @@ class RunTransactions:
         """Commit, if the run still holds its job. Raises Stopped (lease) or TransactionEnded where it does not."""
         self._take_back(conn)
         try:
-            statements.commit(conn, self._settings.schema, self._held)
+            self._statements.commit(conn, self._settings.schema, self._held)
         except BaseException as error:
             self.roll_back(conn)
             self._judge(error)
@@ -109,7 +153,7 @@ class RunTransactions:
         """Commit the run's one transaction and its being done together; as `commit`."""
         self._take_back(conn)
         try:
-            statements.finish_and_commit(conn, self._settings.schema, self._held, outcome)
+            self._statements.finish_and_commit(conn, self._settings.schema, self._held, outcome)
         except BaseException as error:
             self.roll_back(conn)
             self._judge(error)
@@ -122,7 +166,7 @@ class RunTransactions:
         conn.lent.holder = Holder.worker
         try:
             if _can_roll_back(conn.pgconn):
-                statements.roll_back(conn, self._settings.schema)
+                self._statements.roll_back(conn, self._settings.schema)
         except psycopg.Error:
             pass
         self._give_up_what_is_open(conn.pgconn)
@@ -139,7 +183,7 @@ class RunTransactions:
         """Begin one; as `begin`."""
         lent = self._lend()
         conn = AsyncJobConnection.on(self._session.job_pgconn(), lent)
-        await statements.abegin(conn, self._settings.schema, self._held, self._context())
+        await self._statements.abegin(conn, self._settings.schema, self._held, self._context())
         lent.holder = Holder.job
         return conn
 
@@ -147,7 +191,7 @@ class RunTransactions:
         """Commit; as `commit`."""
         self._take_back(conn)
         try:
-            await statements.acommit(conn, self._settings.schema, self._held)
+            await self._statements.acommit(conn, self._settings.schema, self._held)
         except BaseException as error:
             await self.aroll_back(conn)
             self._judge(error)
@@ -160,7 +204,7 @@ class RunTransactions:
         conn.lent.holder = Holder.worker
         try:
             if _can_roll_back(conn.pgconn):
-                await statements.aroll_back(conn, self._settings.schema)
+                await self._statements.aroll_back(conn, self._settings.schema)
         except psycopg.Error:
             pass
         self._give_up_what_is_open(conn.pgconn)
@@ -204,7 +248,7 @@ class RunTransactions:
         if error.sqlstate == LOST:
             self.lost = True
             raise Stopped("lease") from error
-        if error.sqlstate == ENDED:
+        if error.sqlstate in ENDED:
             self.violated = TransactionEnded("the job ended its transaction itself: leave the `with` block instead")
             raise self.violated from error
 
@@ -218,9 +262,8 @@ class RunTransactions:
             time_left=min(max(1, int(left * 1000)), 2**31 - 1),
         )
 
-    @staticmethod
-    def _give_up_what_is_open(pgconn: PGconn) -> None:
-        if pgconn.transaction_status != TransactionStatus.IDLE:
+    def _give_up_what_is_open(self, pgconn: PGconn) -> None:
+        if pgconn.transaction_status not in self.at_rest:
             pgconn.finish()
 
 

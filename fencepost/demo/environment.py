@@ -14,11 +14,16 @@ NAMES = frozenset(
 PREFIXES = ("LC_", "LD_", "PYTHON", "COVERAGE_")
 
 
+def what_programs_need() -> dict[str, str]:
+    """Return as much of the environment as programs need."""
+    return {name: value for name, value in os.environ.items() if name in NAMES or name.startswith(PREFIXES)}
+
+
 @contextmanager
 def clean_environment() -> Iterator[dict[str, str]]:
     """Do without the rest of the environment inside the block; the value is what is left of it."""
     before = dict(os.environ)
-    left = {name: value for name, value in before.items() if name in NAMES or name.startswith(PREFIXES)}
+    left = what_programs_need()
     os.environ.clear()
     os.environ.update(left)
     try:

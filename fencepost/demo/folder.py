@@ -24,12 +24,12 @@ WATCH = 'read line || { sleep 2; rm -rf -- "$1"; }'
 
 
 @contextmanager
-def temporary_folder() -> Iterator[Path]:
+def temporary_folder(prefix: str = PREFIX) -> Iterator[Path]:
     """Make a folder that only its owner may enter, and remove it at the end. Nothing may run in it any more by then."""
-    folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
     if len(str(folder).encode()) > LONGEST or not _others_may_go_there(folder):
         folder.rmdir()
-        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir="/tmp"))
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir="/tmp"))
     try:
         watcher = _watcher(folder)
     except OSError:

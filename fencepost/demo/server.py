@@ -15,6 +15,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import psycopg
 from psycopg import Connection
@@ -95,6 +96,10 @@ class Server:
         """Return how `user` reaches the server. All is named, so that nothing is left to libpq's defaults."""
         return make_conninfo("", host=str(self.folder), port=5432, user=user, dbname=DATABASE)
 
+    def url(self, user: str) -> str:
+        """Return the same as a URL."""
+        return f"postgresql://{user}@/{DATABASE}?host={quote(str(self.folder), safe='')}&port=5432"
+
     def connect(self, user: str) -> Connection[Any]:
         """Return a session in autocommit."""
         return psycopg.connect(self.conninfo(user), autocommit=True)
@@ -156,4 +161,4 @@ def _unprivileged_user() -> tuple[int, int]:
             continue
         return entry.pw_uid, entry.pw_gid
     users = " or ".join(NO_ROOT)
-    raise Trouble(f"PostgreSQL does not run as root, and there is no user {users}: run the demo as another user")
+    raise Trouble(f"PostgreSQL does not run as root, and there is no user {users}: be another user")

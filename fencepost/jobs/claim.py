@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 from psycopg import AsyncConnection, Connection
 from psycopg.rows import dict_row
@@ -53,8 +53,12 @@ def claim(
     lanes: Sequence[Lane],
     max_attempts: dict[str, int],
     lease: timedelta,
+    due_by: datetime | None = None,
 ) -> Claim | None:
-    """Claim the first due job of `lanes`, in their order, of a kind in `max_attempts` (each with its handler's budget)."""
+    """Claim the first due job of `lanes`, in their order, of a kind in `max_attempts` (each with its handler's budget).
+
+    Due is what is due by `due_by`; None is when the transaction began.
+    """
     with conn.cursor(row_factory=dict_row) as cursor:
         cursor.execute(
             statement("claim", schema),
@@ -67,6 +71,7 @@ def claim(
                 "kinds": list(max_attempts),
                 "max_attempts": list(max_attempts.values()),
                 "lease": lease,
+                "due_by": due_by,
             },
         )
         row = cursor.fetchone()
@@ -83,9 +88,14 @@ def held(conn: Connection[Any], schema: str, worker: str) -> list[Claim]:
         return [Claim(**row) for row in cursor]
 
 
-def lanes(conn: Connection[Any], schema: str, queues: Sequence[str]) -> list[tuple[str, int]]:
-    """Return the pairs of queue and priority in which due jobs may wait, of `queues` (`*` is all)."""
-    return conn.execute(statement("lanes", schema), {"queues": list(queues)}).fetchall()
+def lanes(conn: Connection[Any], schema: str, queues: Sequence[str], due_by: datetime | None = None) -> list[tuple[str, int]]:
+    """Return the pairs of queue and priority in which due jobs may wait, of `queues` (`*` is all); `due_by` as in `claim`."""
+    return conn.execute(statement("lanes", schema), {"queues": list(queues), "due_by": due_by}).fetchall()
+
+
+def moment(conn: Connection[Any], schema: str) -> datetime:
+    """Return what time it is by the server's clock, however long the transaction has been open."""
+    return cast("tuple[datetime]", conn.execute(statement("moment", schema)).fetchone())[0]
 
 
 async def aheld(conn: AsyncConnection[Any], schema: str, worker: str) -> list[Claim]:

@@ -6,6 +6,9 @@
 -- that this worker took there: the index still holds the entries of claimed jobs for as long as a transaction is open
 -- elsewhere, and from its start each claim would walk all of them.
 --
+-- Due is what is due now, unless `due_by` says another moment: in a transaction that has been open for a while, now() is when
+-- it began.
+--
 -- One row, whatever plan the server chooses: the CTE is materialized and limited, and the update takes its id by value.
 -- (`where id in (select ... limit 1 for update skip locked)` may run the subquery once for each row.) Lanes are tried in
 -- turn, since a lateral join can only be a nested loop over them, and the limit ends it at the first row that is found.
@@ -18,7 +21,7 @@ with next as materialized (
         from fencepost.jobs j
         where j.status = 'queued' and j.queue = lane.queue and j.priority = lane.priority
             and (j.run_at, j.id) > (lane.after_run_at, lane.after_id)
-            and j.run_at <= now()
+            and j.run_at <= coalesce(%(due_by)s::timestamptz, now())
             and j.kind = any (%(kinds)s::text[])
         order by j.run_at, j.id
         limit 1

@@ -98,12 +98,7 @@ def _arguments(
     name = kind if isinstance(kind, str) else kind_of(kind)
     _need_text("kind", name, 256)
     known = registered().get(name)
-    if payload is not None and not isinstance(payload, dict):
-        raise InvalidJob(f"the payload must be a dict of keyword arguments, not {type(payload).__name__}")
-    try:
-        text = encode({} if payload is None else payload, "payload")
-    except NotJson as error:
-        raise InvalidJob(str(error)) from None
+    text = payload_text(payload)
     if queue is not None:
         _need_text("queue", queue, 128)
     if unique_key is not None:
@@ -133,6 +128,34 @@ def _arguments(
     }
 
 
+def payload_text(payload: Mapping[str, Any] | None) -> str:
+    """Return a payload as the table keeps it, JSON text. Raises InvalidJob for what would not arrive equal."""
+    if payload is not None and not isinstance(payload, dict):
+        raise InvalidJob(f"the payload must be a dict of keyword arguments, not {type(payload).__name__}")
+    try:
+        return encode({} if payload is None else payload, "payload")
+    except NotJson as error:
+        raise InvalidJob(str(error)) from None
+
+
+def tenant_text(tenant: Tenant) -> str | None:
+    """Return a tenant as the table keeps it. Raises InvalidJob for what is none."""
+    match tenant:
+        case None:
+            return None
+        case bool():
+            raise InvalidJob("tenant must be an int, a str or a UUID, not a bool")
+        case int() | UUID():
+            return str(tenant)
+        case str():
+            if not tenant.strip():
+                raise InvalidJob("the tenant is blank: give its id, or None for a job without tenant")
+            _need_text("tenant", tenant, 256)
+            return tenant
+        case _:
+            raise InvalidJob(f"tenant must be an int, a str or a UUID, not a {type(tenant).__name__}")
+
+
 def _need_int(name: str, value: object, least: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**31:
         raise InvalidJob(f"{name} must be an int from {least} to {2**31 - 1}, not {value!r}")
@@ -160,22 +183,9 @@ def _duration(name: str, value: float | timedelta) -> timedelta:
 
 
 def _tenant(tenant: Tenant, kind: str, known: Handler | None) -> str | None:
-    match tenant:
-        case None:
-            if known is not None and not known.tenantless and enqueue_settings().tenant_setting:
-                raise InvalidJob(f"a job of kind {kind!r} needs a tenant: give tenant=…, or say tenantless=True in its handler")
-            return None
-        case bool():
-            raise InvalidJob("tenant must be an int, a str or a UUID, not a bool")
-        case int() | UUID():
-            return str(tenant)
-        case str():
-            if not tenant.strip():
-                raise InvalidJob("the tenant is blank: give its id, or None for a job without tenant")
-            _need_text("tenant", tenant, 256)
-            return tenant
-        case _:
-            raise InvalidJob(f"tenant must be an int, a str or a UUID, not a {type(tenant).__name__}")
+    if tenant is None and known is not None and not known.tenantless and enqueue_settings().tenant_setting:
+        raise InvalidJob(f"a job of kind {kind!r} needs a tenant: give tenant=…, or say tenantless=True in its handler")
+    return tenant_text(tenant)
 
 
 def _need_text(name: str, value: str, limit: int) -> None:

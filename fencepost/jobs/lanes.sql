@@ -21,5 +21,6 @@ with recursive lane as (
 )
 select lane.queue, lane.priority
 from lane
-where lane.run_at <= now() and (lane.queue = any (%(queues)s::text[]) or '*' = any (%(queues)s::text[]))
+where lane.run_at <= coalesce(%(due_by)s::timestamptz, now())
+    and (lane.queue = any (%(queues)s::text[]) or '*' = any (%(queues)s::text[]))
 limit 1000

@@ -21,6 +21,12 @@ def statement(verb: str, schema: str) -> sql.Composed:
     return in_schema(re.sub(r"^\s*--.*\n", "", text, flags=re.MULTILINE), schema)
 
 
+@cache
+def message(schema: str, *verbs: str) -> sql.Composed:
+    """Return the statements of `verbs` as one message: if one fails, those behind it are skipped."""
+    return sql.Composed([statement(verb, schema) for verb in verbs]).join(";\n")
+
+
 def in_schema(text: str, schema: str) -> sql.Composed:
     """Return `text` with `fencepost` turned into the name of `schema`: before a dot, as an SQL name, or as a literal."""
     parts = re.split(r"(\bfencepost(?=\.)|(?<=schema )fencepost\b|(?<=listen )fencepost\b|'fencepost')", text)

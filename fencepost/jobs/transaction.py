@@ -11,7 +11,7 @@ from typing import Any
 from psycopg import AsyncClientCursor, AsyncConnection, ClientCursor, Connection
 
 from fencepost.job import Outcome
-from fencepost.jobs.sql import statement
+from fencepost.jobs.sql import message, statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Context:
     time_left: int
 
     def arguments(self, name: str) -> dict[str, Any]:
-        """Return the parameters of begin.sql for the claim `name`."""
+        """Return the parameters of begin.sql and context.sql for the claim `name`."""
         return {
             "name": name,
             "tenant_setting": self.tenant_setting,
@@ -49,7 +49,7 @@ class Context:
 
 def begin(conn: Connection[Any], schema: str, held: Held, context: Context) -> None:
     """Begin a transaction of the run."""
-    ClientCursor(conn).execute(statement("begin", schema), context.arguments(held.name))
+    ClientCursor(conn).execute(message(schema, "begin", "context"), context.arguments(held.name))
 
 
 def commit(conn: Connection[Any], schema: str, held: Held) -> None:
@@ -65,7 +65,7 @@ def finish_and_commit(conn: Connection[Any], schema: str, held: Held, outcome: O
 
 async def abegin(conn: AsyncConnection[Any], schema: str, held: Held, context: Context) -> None:
     """Begin a transaction of the run, on an AsyncConnection."""
-    await AsyncClientCursor(conn).execute(statement("begin", schema), context.arguments(held.name))
+    await AsyncClientCursor(conn).execute(message(schema, "begin", "context"), context.arguments(held.name))
 
 
 async def acommit(conn: AsyncConnection[Any], schema: str, held: Held) -> None:

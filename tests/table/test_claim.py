@@ -248,6 +248,7 @@ def _buffers(verbs: Verbs, database: Database, at: Lane) -> int:
         "kinds": list(KINDS),
         "max_attempts": list(KINDS.values()),
         "lease": timedelta(seconds=60),
+        "due_by": None,
     }
     explain = psycopg.sql.SQL("explain (analyze, buffers, timing off, format json) ") + statement("claim", verbs.schema)
     with database.conn(autocommit=False, cursor_factory=psycopg.ClientCursor) as conn:
