@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import replace
 from datetime import timedelta
 
@@ -11,13 +10,12 @@ from structlog.contextvars import bound_contextvars
 
 from fencepost.board import Phase, Record
 from fencepost.handlers import Handler, handler_of
-from fencepost.job import Ended, Job, JobError, Outcome
+from fencepost.job import Ended, Outcome
 from fencepost.jobs.claim import Claim
 from fencepost.jobs.transaction import Held
 from fencepost.memory import RECYCLE_FROM, anonymous, megabytes
 from fencepost.start import WorkerStart
 from fencepost.worker.claim import Claims
-from fencepost.worker.errors import describe, summarize
 from fencepost.worker.finish import Finishes
 from fencepost.worker.leftovers import (
     end_programs,
@@ -29,7 +27,7 @@ from fencepost.worker.leftovers import (
 )
 from fencepost.worker.line import Line
 from fencepost.worker.patience import Patience
-from fencepost.worker.run import Run, wait_before_next
+from fencepost.worker.run import Run, job_of, missing_tenant, refused, wait_before_next
 from fencepost.worker.session import Session
 from fencepost.worker.stop import Stop
 from fencepost.worker.transactions import RunTransactions
@@ -134,14 +132,13 @@ class Worker:
 
     def _outcome(self, claim: Claim, handler: Handler, running: Record) -> tuple[Outcome, bool]:
         """Run the handler; return how that ended, and whether it is written already."""
-        if claim.tenant is None and not handler.tenantless and self._settings.tenant_setting:
-            description = describe(JobError(f"a job of kind {claim.kind!r} needs a tenant, and this one has none"))
-            return Outcome(Ended.failed, final=True, error=description, summary=summarize(description)), False
+        if (missing := missing_tenant(claim, handler, self._settings)) is not None:
+            return refused(missing), False
         ends_at = running.claimed_at + running.max_runtime
         held = Held(claim.id, claim.fence, claim.name)
         transactions = RunTransactions(self._session, self._settings, held, claim.tenant, ends_at)
         run = Run(
-            self._job(claim, transactions),
+            job_of(claim, self._settings.schema, transactions, self._line.report),
             handler,
             claim.payload,
             transactions,
@@ -160,17 +157,3 @@ class Worker:
             if run.in_doubt and self._finishes.is_done_on_record(claim):
                 return outcome, True
         return outcome, run.finished
-
-    def _job(self, claim: Claim, transactions: RunTransactions) -> Job:
-        name = f"{self._settings.schema}/{claim.id}/{claim.created_at.timestamp()}"
-        return Job(
-            id=claim.id,
-            kind=claim.kind,
-            queue=claim.queue,
-            attempt=claim.attempt,
-            max_attempts=claim.max_attempts,
-            tenant=claim.tenant,
-            idempotency_key=uuid.uuid5(uuid.NAMESPACE_OID, name),
-            _transactions=transactions,
-            _report=self._line.report,
-        )
