@@ -127,7 +127,7 @@ def judged(caller: Caller, claim: Claim, handler: Handler, settings: Settings, *
         claim.payload,
         transactions,
         # A board that nobody writes on: no stop is ever asked for.
-        Stop(Board(1), 0),
+        Stop(Board()),
         settings,
         lambda: None,
     )
