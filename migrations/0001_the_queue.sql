@@ -341,7 +341,7 @@ begin
     for turn in 1 .. 5 loop
         begin
             update fencepost.jobs j set
-                status = 'queued', attempts = 0, interruptions = 0, run_at = clock_timestamp(),
+                status = 'queued', attempts = 0, interruptions = 0, run_at = now(),
                 cancel_requested_at = null, finished_at = null
             where j.id = job_id;
             perform pg_notify('fencepost', job.queue);

@@ -7,6 +7,8 @@ itself, or left one open, is no success, whatever its handler returns.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar, Protocol, cast
 
 import psycopg
@@ -132,10 +134,9 @@ class RunTransactions:
 
     def begin(self) -> JobConnection:
         """Begin one, with tenant, role, token and time limits set locally."""
-        lent = self._lend()
-        conn = JobConnection.on(self._session.job_pgconn(), lent)
-        self._statements.begin(conn, self._settings.schema, self._held, self._context())
-        lent.holder = Holder.job
+        with self._lending() as (pgconn, lent):
+            conn = JobConnection.on(pgconn, lent)
+            self._statements.begin(conn, self._settings.schema, self._held, self._context())
         return conn
 
     def commit(self, conn: JobConnection) -> None:
@@ -181,10 +182,9 @@ class RunTransactions:
 
     async def abegin(self) -> AsyncJobConnection:
         """Begin one; as `begin`."""
-        lent = self._lend()
-        conn = AsyncJobConnection.on(self._session.job_pgconn(), lent)
-        await self._statements.abegin(conn, self._settings.schema, self._held, self._context())
-        lent.holder = Holder.job
+        with self._lending() as (pgconn, lent):
+            conn = AsyncJobConnection.on(pgconn, lent)
+            await self._statements.abegin(conn, self._settings.schema, self._held, self._context())
         return conn
 
     async def acommit(self, conn: AsyncJobConnection) -> None:
@@ -220,13 +220,24 @@ class RunTransactions:
                 self.violated = TransactionEnded("the job left a transaction open: use it with `with`")
             self._lent.holder = Holder.nobody
 
-    def _lend(self) -> Lent:
+    @contextmanager
+    def _lending(self) -> Iterator[tuple[PGconn, Lent]]:
+        """Lend the connection for a transaction that begins inside the block, or not at all: then another may be tried."""
         if os.getpid() != self.pid:
             raise JobError("this job belongs to another process: a copy of it can't use the database")
         if self._lent is not None and self._lent.holder is not Holder.nobody:
             raise JobError("a transaction of this job is open already: leave its `with` block first")
-        self._lent = Lent()
-        return self._lent
+        self._lent = lent = Lent()
+        pgconn: PGconn | None = None
+        try:
+            pgconn = self._session.job_pgconn()
+            yield pgconn, lent
+        except BaseException:
+            lent.holder = Holder.nobody
+            if pgconn is not None:
+                self.roll_back(JobConnection.on(pgconn, lent))
+            raise
+        lent.holder = Holder.job
 
     def _take_back(self, conn: JobConnection | AsyncJobConnection) -> None:
         """Have the connection for the commit. Not from a copy of the job, nor if the transaction is another by now."""

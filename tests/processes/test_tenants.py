@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from support.databases import Database
 from support.jobs import Jobs
@@ -70,6 +71,33 @@ def test_a_job_works_as_its_role_and_is_kept_out_of_the_queue(
     assert jobs.wait_for(job).result == [role, "kept out"]
     jobs.wait_for(once)
     assert len(jobs.rows()) == 2
+    supervisor.stop()
+    database.execute(f"drop owned by {role}; drop role {role}")
+
+
+def test_a_job_may_try_again_to_begin_a_transaction_that_could_not_begin(
+    start_supervisor: Callable[..., Supervisor], jobs: Jobs, database: Database, tmp_path: Path
+) -> None:
+    """Its role was taken from the login for a while, say: what did not begin is not open."""
+    role, go = f"job_{database.name}", tmp_path / "go"
+    database.execute(
+        f"""
+        create role {role};
+        grant {role} to {database.worker};
+        grant usage on schema fencepost, test to {role};
+        grant execute on function fencepost.hold, fencepost.finish to {role};
+        grant insert on test.rows to {role};
+        """
+    )
+    supervisor = start_supervisor(job_role=role)
+    supervisor.wait_for_workers(2)
+    database.execute(f"revoke {role} from {database.worker}")
+    job = jobs.enqueue("tries_to_begin_again", {"go": str(go)})
+    jobs.wait_for_mark(job, note="refused: 42501")
+    database.execute(f"grant {role} to {database.worker}")
+    go.touch()
+    assert jobs.wait_for(job).result >= 1
+    assert len(jobs.rows(job)) == 1
     supervisor.stop()
     database.execute(f"drop owned by {role}; drop role {role}")
 

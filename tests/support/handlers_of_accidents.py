@@ -206,6 +206,23 @@ def swallows_its_own_commit(job: Job) -> None:
         pass
 
 
+@marked("tries_to_begin_again")
+def tries_to_begin_again(job: Job, *, go: str) -> int:
+    """Try to begin a transaction until one begins, and return how often it did not."""
+    refused = 0
+    while True:
+        try:
+            with job.transaction() as conn:
+                insert_row(conn, job)
+        except psycopg.Error as error:
+            refused += 1
+            mark(job, f"refused: {error.sqlstate}")
+            while not Path(go).exists():
+                time.sleep(0.02)
+        else:
+            return refused
+
+
 @marked("aborts_its_transaction")
 def aborts_its_transaction(job: Job) -> None:
     """Swallow a statement's error, and leave the block as if nothing had been."""
