@@ -408,12 +408,16 @@ def test_a_retry_that_comes_second_sees_what_became_of_the_job(
     job = make("dead", verbs, jobs)
     with database.conn(autocommit=False) as first, ThreadPoolExecutor(1) as threads:
         retry(first, job)
+        # Due at the transaction's own time, so that it can be claimed before the commit.
+        first.execute("update fencepost.jobs set run_at = now() where id = %s", [job])
         claimed = Verbs(first).must_claim()
         waiting = threads.submit(retry, conn, job)
         wait_for_blocked(database, 1)
         first.commit()
         with pytest.raises(RetryRefused, match=f"job {job} is running"):
             waiting.result(10)
+    # A refusal is no error, and so the caller's transaction still has the row.
+    conn.rollback()
     assert verbs.finish(claimed, "done")
 
 
