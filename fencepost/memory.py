@@ -24,14 +24,15 @@ def anonymous(pid: int | str = "self") -> int:
     return (resident - shared) * PAGE
 
 
-def too_large(taken: int, max_rss: int) -> str | None:
-    """Return why a worker that has taken so many bytes by itself can't work, or None: it would be replaced after each job."""
+def too_large(taken: int, max_rss: int) -> tuple[str, str] | None:
+    """Return why a worker that takes so many bytes when idle can't work, and the cure. It would be replaced after each job."""
     if not max_rss or taken <= max_rss * RECYCLE_FROM:
         return None
-    return (
-        f"FENCEPOST_MAX_RSS={megabytes(max_rss)} is too little: an idle worker takes {megabytes(taken)}, and one is replaced "
-        f"from {megabytes(max_rss * RECYCLE_FROM)} on; set it to {megabytes(taken * 2)} or more"
+    what = (
+        f"FENCEPOST_MAX_RSS={megabytes(max_rss)} is too little, since an idle worker takes {megabytes(taken)} and one is "
+        f"replaced from {megabytes(max_rss * RECYCLE_FROM)} on"
     )
+    return what, f"set it to {megabytes(taken * 2)} or more"
 
 
 def megabytes(size: float) -> str:

@@ -13,14 +13,15 @@ def threads_beside() -> list[str]:
     return sorted(known.get(task, f"{_name(task)}, not of Python's making") for task in others)
 
 
-def started_threads() -> str | None:
-    """Return why the handlers can't be preloaded, and what cures that, if importing them has started threads."""
+def started_threads() -> tuple[str, str] | None:
+    """Return why the handlers can't be preloaded, and the cure, if importing them has started threads."""
     if not (threads := threads_beside()):
         return None
-    return (
-        f"FENCEPOST_PRELOAD=yes can't be: importing the handlers started threads ({', '.join(threads)}), and a fork copies "
-        "what they have locked, but not them; start them in a handler, or set FENCEPOST_PRELOAD=no"
+    what = (
+        f"FENCEPOST_PRELOAD=yes can't be, since importing the handlers started threads ({', '.join(threads)}), and a fork "
+        "copies what they have locked, but not them"
     )
+    return what, "start them in a handler, or set FENCEPOST_PRELOAD=no"
 
 
 def _name(task: int) -> str:

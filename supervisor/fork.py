@@ -83,7 +83,7 @@ def preload(settings: Settings) -> tuple[int, str] | None:
     if error is not None:
         return CANNOT_START, f"the handlers don't import: {error}"
     if (refused := started_threads()) is not None:
-        return REFUSED, refused
+        return REFUSED, ": ".join(refused)
     # A collection in a child would touch each of these objects, and so copy the pages that they are in.
     gc.collect()
     gc.freeze()

@@ -27,17 +27,25 @@ from fencepost.supervisor.state import Child, Kill, State
 log = structlog.get_logger()
 
 
+TOGETHER = 0.1
+"""Seconds between two beats at least."""
+
+
 async def beat(state: State) -> None:
     """Beat on a fixed schedule; sooner again after one that failed, and when asked to."""
     period = state.settings.heartbeat
-    next_at = boottime() + period
+    last = boottime()
+    next_at = last + period
     while True:
         try:
             async with asyncio.timeout(max(0.0, next_at - boottime())):
                 await state.beat_now.wait()
+            # Cancels that come one by one are one reason to beat.
+            await asyncio.sleep(max(0.0, last + TOGETHER - boottime()))
         except TimeoutError:
             next_at += period
         state.beat_now.clear()
+        last = boottime()
         next_at = max(next_at, boottime())
         if busy := state.busy():
             try:

@@ -26,7 +26,7 @@ from fencepost import settings as settings_module
 from fencepost.board import boottime
 from fencepost.logs import sink
 from fencepost.settings import Settings
-from fencepost.supervisor import cgroup
+from fencepost.supervisor import cgroup, container
 from fencepost.supervisor.database import Away, Link, Resolver
 from fencepost.supervisor.drain import drain
 from fencepost.supervisor.fork import become_subreaper, preload
@@ -50,6 +50,7 @@ STOPPED_JOBS = 75
 STATEMENT_LIMIT = 5.0
 LAST_WORD_MAY_TAKE = 0.3
 BETWEEN_LOOKS_AT_START = 1.0
+GRANTS_MAY_TAKE = 10.0
 
 
 def run(settings: Settings) -> int:
@@ -83,6 +84,8 @@ async def _run(settings: Settings) -> int:
     state.reap = lambda: reap(state)
     take_signals(state)
     log.info("the supervisor starts", pid=os.getpid(), workers=settings.concurrency, queues=list(settings.queues))
+    for line in container.warnings(container.look(), settings, None):
+        log.warning(line)
     for unknown in settings_module.unknown_names():
         log.warning("this variable is no setting; is it misspelt?", variable=unknown)
     duties: list[asyncio.Task[None]] = []
@@ -109,8 +112,12 @@ async def _run(settings: Settings) -> int:
 
 
 async def _until_nothing_refuses(state: State) -> None:
-    """Wait for the database and its schema; leave where something refuses the start that waiting does not cure."""
+    """Wait for the database and its schema; leave where something refuses the start that waiting does not cure.
+
+    Where it has waited for the schema, that has just been made, and the grants on it may be on their way.
+    """
     said = ""
+    granted_by = 0.0
     while not state.draining:
         trouble = ""
         try:
@@ -119,14 +126,18 @@ async def _until_nothing_refuses(state: State) -> None:
             pass  # said by the link
         except checks.SchemaMissing as missing:
             trouble = str(missing)
+            granted_by = boottime() + GRANTS_MAY_TAKE
         except psycopg.Error as error:
             trouble = str(error).strip()
         else:
-            for line in warned:
-                log.warning(line)
-            if refused:
-                state.leave(REFUSED, "\n".join(f"{refusal.what}: {refusal.cure}" for refusal in refused))
-            return
+            said_of_refusals = "\n".join(f"{refusal.what}: {refusal.cure}" for refusal in refused)
+            if not refused or boottime() >= granted_by:
+                for line in warned:
+                    log.warning(line)
+                if refused:
+                    state.leave(REFUSED, said_of_refusals)
+                return
+            trouble = said_of_refusals
         if trouble != said:
             said = trouble
             if trouble:

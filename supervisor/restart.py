@@ -126,11 +126,11 @@ def _after_failed_start(state: State, slot: Slot, dead: DeadWorker, note: dict[s
     _put_off(slot)
     if dead.kill is None:
         slot.died_at_start += 1
-    error, refused = note.get("error"), note.get("refused")
+    error, refused = note.get("error"), refusal_in(note)
     if state.ever_ready and (error or refused):
         log.error("no worker can be made of the handlers; those that run go on", slot=slot.number, error=error or refused)
     elif refused:
-        state.leave(REFUSED, str(refused))
+        state.leave(REFUSED, refused)
     elif error:
         state.leave(CANNOT_START, f"the handlers don't import: {error}")
     elif slot.died_at_start >= STARTS_BEFORE_LEAVING and not state.ever_ready:
@@ -168,9 +168,15 @@ def kinds_of(note: dict[str, object]) -> list[str] | None:
     return [kind for kind in kinds if _is_a_kind(kind)] if isinstance(kinds, list) else None
 
 
+def refusal_in(note: dict[str, object]) -> str:
+    """Return what a note says that refuses a start, with its cure; empty: nothing does."""
+    refused = note.get("refused")
+    return ": ".join(map(str, refused)) if isinstance(refused, list) else ""
+
+
 def judged(note: dict[str, object], dead: DeadWorker) -> str:
     """Return what is wrong with the handlers after a trial of them, or nothing."""
-    if wrong := note.get("error") or note.get("refused"):
+    if wrong := note.get("error") or refusal_in(note):
         return str(wrong)
     return f"importing the handlers ended the process: {dead.death}" if kinds_of(note) is None else ""
 

@@ -9,6 +9,7 @@ import signal
 import socket
 
 from fencepost.board import Board
+from fencepost.checks import Refusal
 from fencepost.memory import anonymous
 from fencepost.settings import Settings
 from fencepost.start import WorkerStart
@@ -18,8 +19,8 @@ from fencepost.supervisor.fork import fork_worker
 NOTE_LIMIT = 1024 * 1024
 
 
-def try_import(settings: Settings) -> str | None:
-    """Return what is wrong with the modules in FENCEPOST_HANDLERS, or None. Takes at most BOOT_TIMEOUT."""
+def try_import(settings: Settings) -> str | Refusal | None:
+    """Return what is wrong with the modules in FENCEPOST_HANDLERS, or what they refuse, or None. Takes at most BOOT_TIMEOUT."""
     ours, theirs = socket.socketpair()
     note, stacks = os.memfd_create("fencepost-note"), os.memfd_create("fencepost-stacks")
     try:
@@ -35,8 +36,10 @@ def try_import(settings: Settings) -> str | None:
         if not in_time:
             return f"importing took longer than FENCEPOST_BOOT_TIMEOUT, {settings.boot_timeout:g} s"
         found = json.loads(os.pread(note, NOTE_LIMIT, 0) or b"{}")
-        if wrong := found.get("error") or found.get("refused"):
-            return str(wrong)
+        if "refused" in found:
+            return Refusal(*found["refused"])
+        if "error" in found:
+            return str(found["error"])
         if "kinds" not in found:
             return f"importing ended the process: {death_of(status, 0, out_of_memory=False)}"
         return None

@@ -92,7 +92,9 @@ async def listen(state: State) -> None:
                 conn = await connect(conninfo)
                 await conn.execute(statement("listen", state.settings.schema))
             state.listening = True
+            # What was sent while nobody listened is not sent again.
             state.look_now.set()
+            state.beat_now.set()
             async for queue in _notifications(conn):
                 if not queue:
                     again = _ask_who_is_cancelled(state, again)

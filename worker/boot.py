@@ -29,6 +29,7 @@ from fencepost.worker.stacks import write_when_asked
 NOTE_LIMIT = 1024 * 1024
 ERROR_LIMIT = 16 * 1024
 CANNOT_START = 70
+IMPORTERS = (__file__, importlib.__file__, "<frozen importlib")
 
 
 def run_worker(start: WorkerStart) -> NoReturn:
@@ -84,13 +85,20 @@ def import_handlers(modules: tuple[str, ...]) -> str | None:
     for module in modules:
         try:
             importlib.import_module(module)
-        except BaseException:  # noqa: BLE001  # a module may also call sys.exit
-            text = traceback.format_exc()
-            # The end says what is wrong, and the import machinery's own frames say nothing.
-            return clean(f"{module} can't be imported:\n{text[-8000:]}", ERROR_LIMIT)
+        except BaseException as error:  # noqa: BLE001  # a module may also call sys.exit
+            # The end says what is wrong.
+            return clean(f"{module} can't be imported:\n{_traceback(error)[-8000:]}", ERROR_LIMIT)
     if not registered():
         return f"no handler is registered in {', '.join(modules) or 'any module'}: set FENCEPOST_HANDLERS"
     return None
+
+
+def _traceback(error: BaseException) -> str:
+    """Return the traceback without the frames of those who import: they say nothing."""
+    told = traceback.TracebackException.from_exception(error)
+    theirs = [frame for frame in told.stack if not frame.filename.startswith(IMPORTERS)]
+    told.stack = traceback.StackSummary.from_list(theirs)
+    return "".join(told.format())
 
 
 def _write_note(fd: int, note: dict[str, object]) -> None:

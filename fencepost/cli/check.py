@@ -109,7 +109,11 @@ def _try_handlers(settings: Settings, found: Found) -> None:
 
     cgroup.start()
     with _stdout_for_answers_only():
-        found.handlers_error = try_import(settings)
+        wrong = try_import(settings)
+    if isinstance(wrong, Refusal):
+        found.refusals.append(wrong)
+    else:
+        found.handlers_error = wrong
     if found.handlers_error is not None and cgroup.counted_an_oom_kill():
         found.handlers_error += ", out of memory"
     here = container.look()

@@ -101,7 +101,7 @@ def retry(conn: Connection[Any], job_id: int) -> None:
 
     A job that is queued stays as it is. Raises RetryRefused for one that is running or done, or whose unique key another
     queued or running job has; UnknownJob if there is no such job; InvalidJob for what can't be an id; and whatever psycopg
-    raises. A refusal leaves the transaction usable.
+    raises. A refusal leaves the transaction usable. Commit soon, also then: until then a run of the job can't finish.
     """
     with Cursor(conn, row_factory=tuple_row) as cursor:
         cursor.execute(statement("retry", enqueue_settings().schema), _arguments(job_id))

@@ -96,7 +96,7 @@ def test_a_memory_limit_below_what_an_idle_worker_takes_is_refused(
     job = jobs.enqueue("tells_its_memory")
     assert supervisor.wait() == 78
     (line,) = [line for line in supervisor.lines() if line.startswith("fencepost:")]
-    assert "FENCEPOST_MAX_RSS=50M is too little: an idle worker takes" in line
+    assert "FENCEPOST_MAX_RSS=50M is too little, since an idle worker takes" in line
     assert jobs.get(job).attempts == 0
 
 

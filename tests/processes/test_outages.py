@@ -210,6 +210,8 @@ def test_a_supervisor_waits_for_the_database_and_then_for_the_schema(
     supervisor.wait_for_log(lambda line: "fencepost migrate" in str(line.get("reason", "")), within=10)
     assert len(supervisor.lines()) < 15
     database.migrate()
+    # Between the migration and the grants: what refuses a start otherwise is waited for now.
+    supervisor.wait_for_log(lambda line: "needs usage on schema" in str(line.get("reason", "")), within=10)
     database.add_test_tables()
     database.grant()
     jobs = Jobs(database)

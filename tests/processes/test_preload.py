@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 
 import psutil
@@ -51,6 +55,30 @@ def test_preloading_what_starts_threads_is_refused_with_their_names(start_superv
     (line,) = [line for line in supervisor.lines() if line.startswith("fencepost:")]
     assert "started threads (first-of-the-library, second-of-the-library)" in line
     assert "FENCEPOST_PRELOAD=no" in line
+    assert checked(supervisor) == [line.removeprefix("fencepost: ")]
+
+
+def test_check_and_run_refuse_the_same_memory_limit(start_supervisor: Callable[..., Supervisor]) -> None:
+    """D6: told with the figures and the cure, before a start and at it; what is preloaded does not count."""
+    supervisor = start_supervisor(handlers="large_at_import", max_rss="60M")
+    assert supervisor.wait() == 78
+    (line,) = [line for line in supervisor.lines() if line.startswith("fencepost:")]
+    figures = re.compile(r"\d+M")
+    assert [figures.sub("", text) for text in checked(supervisor)] == [figures.sub("", line.removeprefix("fencepost: "))]
+
+
+def checked(supervisor: Supervisor) -> list[str]:
+    """Return what `fencepost check` refuses with the settings of a supervisor, in the words of `run`."""
+    done = subprocess.run(
+        [sys.executable, "-m", "fencepost", "check", "--json"],
+        cwd=supervisor.folder,
+        env=supervisor.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 78
+    return [f"{refusal['what']}: {refusal['cure']}" for refusal in json.loads(done.stdout)["refusals"]]
 
 
 def test_handlers_that_start_threads_work_without_preloading(start_supervisor: Callable[..., Supervisor], jobs: Jobs) -> None:
