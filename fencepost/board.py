@@ -43,8 +43,9 @@ BUSY = (Phase.running, Phase.finishing)
 class Record:
     """What a worker says of itself. Times are seconds of CLOCK_BOOTTIME, which goes on while the machine sleeps.
 
-    `claimed_at` was read before the claim was sent: every deadline of the run counts from it. `retry_in` is the wait that
-    the handler wants before the next attempt, should this run die; `progress` is done and total, NaN where nothing is known.
+    `claimed_at` was read before the claim was sent: every deadline of the run counts from it. One that leaves says there since
+    when. `retry_in` is the wait that the handler wants before the next attempt, should this run die; `progress` is done and
+    total, NaN where nothing is known.
     """
 
     phase: Phase
@@ -138,9 +139,9 @@ class Board:
         """Write the orders anew: what a job has scribbled there must not last."""
         said = self._orders
         claim, reason = said.stop
-        _ORDERS.pack_into(
-            self._memory, _ORDERS_AT, said.wakes, said.drain, said.leave, said.pause, claim, _REASONS.index(reason)
-        )
+        words = _ORDERS.pack(said.wakes, said.drain, said.leave, said.pause, claim, _REASONS.index(reason))
+        # In one piece: what is written byte by byte is read half written, and what stands there stays the same meanwhile.
+        self._memory[_ORDERS_AT : _ORDERS_AT + _ORDERS.size] = words
 
     # ---- read by either side
 

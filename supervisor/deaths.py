@@ -86,6 +86,9 @@ def outcome_of(claim: Claim, dead: DeadWorker, default_wait: timedelta) -> Outco
     wait = default_wait if record is None else timedelta(seconds=min(max(record.retry_in, 0.0), 10 * 365 * 86400.0))
     error = _error(dead)
     booked = Outcome(Ended.crashed, wait=wait, error=error, stack=dead.stack, max_rss=dead.death.max_rss)
+    if dead.kill is None and dead.death.exit_code == 0 and record is not None and record.phase is Phase.claiming:
+        # It left before it knew that it had claimed this: none of the job's code has run.
+        return _with(booked, Ended.interrupted, "interrupted: its worker left before it was started")
     if dead.kill is None:
         return _with(booked, Ended.crashed, f"crashed: {dead.death}")
     if dead.kill.claim != number:

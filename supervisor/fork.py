@@ -14,13 +14,14 @@ import gc
 import os
 import signal
 import sys
-from typing import NoReturn
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
 
 import structlog
 
+from fencepost.forkable import cannot_be_forked, descriptors, threads_beside
 from fencepost.settings import Settings
 from fencepost.start import WorkerStart
-from fencepost.threads import started_threads, threads_beside
 
 log = structlog.get_logger()
 
@@ -34,6 +35,17 @@ REFUSED = 78
 # Loaded before any fork: the child should not have to look for libraries.
 _libc = ctypes.CDLL(None, use_errno=True)
 _threads_told: set[str] = set()
+
+
+@dataclass(slots=True)
+class Preloaded:
+    """What importing the handlers here has left that is for the workers: open files, whose numbers the modules know."""
+
+    files: set[int] = field(default_factory=set)
+    logs: dict[str, Any] | None = None
+
+
+_preloaded = Preloaded()
 
 
 def fork_worker(start: WorkerStart, *, only_try: bool = False) -> int:
@@ -72,17 +84,20 @@ def preload(settings: Settings) -> tuple[int, str] | None:
     """
     from fencepost.worker.boot import import_handlers  # noqa: PLC0415  # only where it was asked for
 
+    open_before, logs_before = descriptors(), structlog.get_config()
     signal.signal(signal.SIGALRM, _took_too_long)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
     signal.setitimer(signal.ITIMER_REAL, settings.boot_timeout)
     try:
         error = import_handlers(settings.handlers)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    # How the handlers' modules want to log is for the workers: the supervisor never waits for whoever reads its logs.
+    _preloaded.logs = structlog.get_config()
+    structlog.configure(**logs_before)
     if error is not None:
         return CANNOT_START, f"the handlers don't import: {error}"
-    if (refused := started_threads()) is not None:
+    _preloaded.files = descriptors() - open_before
+    if (refused := cannot_be_forked(_preloaded.files)) is not None:
         return REFUSED, ": ".join(refused)
     # A collection in a child would touch each of these objects, and so copy the pages that they are in.
     gc.collect()
@@ -113,10 +128,12 @@ def _become_worker(start: WorkerStart, parent: int, *, only_try: bool) -> NoRetu
             os._exit(LOST_ITS_PARENT)
         # Orphans of this worker's job come to it, and to the supervisor only after its death: so they are known as its own.
         _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        _close_all_but({0, 1, 2, start.line.fileno(), start.note, start.stacks})
+        _close_all_but({0, 1, 2, start.line.fileno(), start.note, start.stacks, *_preloaded.files})
         _read_nothing()
         _be_first_for_the_oom_killer()
         signal.pthread_sigmask(signal.SIG_SETMASK, set())
+        if _preloaded.logs is not None:
+            structlog.configure(**_preloaded.logs)
         from fencepost.worker.boot import run_worker, try_handlers  # noqa: PLC0415  # at the fork, in the child
 
         if only_try:

@@ -30,7 +30,6 @@ STANDS_STILL_WITHIN = 0.25
 
 async def stop_run(state: State, child: Child, claim: int, reason: StopReason) -> None:
     """Ask the run under `claim` to stop; kill it if it has not within the grace."""
-    # Gone: the slot's record and its next worker's claim 1, 2, … are another's by now.
     if child.gone or child.stopping == claim or child.kill is not None:
         return
     child.stopping = claim

@@ -55,20 +55,30 @@ GRANTS_MAY_TAKE = 10.0
 
 def run(settings: Settings) -> int:
     """Run until drained, and return the exit code: 0, 70, 75 or 78."""
-    hold_signals()
+    held = hold_signals()
     setproctitle("fencepost: supervisor")
     sink.own_description()
     become_subreaper()
     cgroup.start()
     allow_descriptors(settings.concurrency)
-    if settings.preload and (refused := preload(settings)):
+    if not settings.preload:
+        return _supervise(settings, held)
+    if refused := preload(settings):
         code, reason = refused
         sink.write(f"fencepost: {reason}\n")
-        return code
-    return asyncio.run(_run(settings))
+    else:
+        code = _supervise(settings, held)
+    # Not by returning: Python would wait for threads, and for what the handlers' modules want to be done at its end.
+    os._exit(code)
 
 
-async def _run(settings: Settings) -> int:
+def _supervise(settings: Settings, held: list[int]) -> int:
+    # The loop is named: a module that was preloaded may have set a policy for others.
+    with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+        return runner.run(_run(settings, held))
+
+
+async def _run(settings: Settings, held: list[int]) -> int:
     asyncio.get_running_loop().set_default_executor(Resolver())
     name = f"s{secrets.token_hex(8)}"
     structlog.contextvars.bind_contextvars(supervisor=name)
@@ -82,7 +92,7 @@ async def _run(settings: Settings) -> int:
     )
     state.born_with = frozenset(own_children())
     state.reap = lambda: reap(state)
-    take_signals(state)
+    take_signals(state, held)
     log.info("the supervisor starts", pid=os.getpid(), workers=settings.concurrency, queues=list(settings.queues))
     for line in container.warnings(container.look(), settings, None):
         log.warning(line)

@@ -16,7 +16,7 @@ from fencepost.supervisor import cgroup
 from fencepost.supervisor.deaths import STATUS_LOST, DeadWorker, Death, death_of, signal_name
 from fencepost.supervisor.kill import told
 from fencepost.supervisor.restart import after_death, look_at_note
-from fencepost.supervisor.stacks import stack_text
+from fencepost.supervisor.stacks import crash_text, stack_text
 from fencepost.supervisor.state import Child, State
 
 log = structlog.get_logger()
@@ -106,7 +106,7 @@ def _bury(state: State, child: Child, death: Death) -> None:
         death=death if kill is None else replace(death, out_of_memory=False),
         record=record,
         kill=kill,
-        stack=kill.stack if kill is not None and kill.stack else stack_text(child.stacks),
+        stack=crash_text(child.stacks) if kill is None else kill.stack or stack_text(child.stacks),
     )
     _log(child, dead)
     after_death(state, child, dead)

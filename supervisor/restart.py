@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import fcntl
 import json
 import os
 import secrets
@@ -50,6 +51,8 @@ def fill(state: State, slot: Slot) -> None:
         try:
             ours, theirs = socket.socketpair()
             opened.callback(ours.close)
+            # A module that was preloaded may have set a time limit for new sockets.
+            theirs.settimeout(None)
             note, stacks = (_file(opened, name) for name in ("fencepost-note", "fencepost-stacks"))
             board = Board()
             opened.callback(board.close)
@@ -178,6 +181,8 @@ def judged(note: dict[str, object], dead: DeadWorker) -> str:
     """Return what is wrong with the handlers after a trial of them, or nothing."""
     if wrong := note.get("error") or refusal_in(note):
         return str(wrong)
+    if dead.kill is not None and dead.kill.reason == "boot_timeout":
+        return "importing the handlers took longer than FENCEPOST_BOOT_TIMEOUT"
     return f"importing the handlers ended the process: {dead.death}" if kinds_of(note) is None else ""
 
 
@@ -197,6 +202,8 @@ def _is_a_kind(kind: object) -> bool:
 def _file(opened: contextlib.ExitStack, name: str) -> int:
     fd = os.memfd_create(name)
     opened.callback(os.close, fd)
+    # What is written after it was emptied begins at its start again.
+    fcntl.fcntl(fd, fcntl.F_SETFL, os.O_APPEND)
     return fd
 
 

@@ -59,14 +59,16 @@ WITHOUT_EFFECT = {signal.Signals(number) if number < signal.SIGRTMIN else number
 TO_LEAVE = {signal.SIGTERM, signal.SIGINT, signal.SIGQUIT}
 
 
-def hold_signals() -> None:
-    """Keep signals waiting until `take_signals`: none that comes while we start is lost, or ends us by default.
+def hold_signals() -> list[int]:
+    """Keep what comes from here to `take_signals`, in the list that is returned: none is lost, or ends us by default.
 
-    Those to leave are obeyed at once: nothing runs yet, and as PID 1 they would be ignored.
+    Kept by a handler and not by blocking, which programs that an import starts would inherit. Those to leave are obeyed at
+    once: nothing runs yet, and as PID 1 they would be ignored.
     """
-    for number in TO_LEAVE:
-        signal.signal(number, _leave)
-    signal.pthread_sigmask(signal.SIG_BLOCK, (TAKEN | WITHOUT_EFFECT) - TO_LEAVE)
+    held: list[int] = []
+    for number in (TAKEN | WITHOUT_EFFECT) - {signal.SIGCHLD}:
+        signal.signal(number, _leave if number in TO_LEAVE else lambda number, _frame: held.append(number))
+    return held
 
 
 def _leave(number: int, _frame: object) -> None:
@@ -75,8 +77,14 @@ def _leave(number: int, _frame: object) -> None:
     os._exit(0)
 
 
-def take_signals(state: State) -> None:
-    """Handle signals from here on."""
+def take_signals(state: State, held: list[int]) -> None:
+    """Handle signals from here on, those that were held first. What imports have done to signals and timers is undone."""
+    # One that comes between two handlers would be taken by neither.
+    signal.pthread_sigmask(signal.SIG_BLOCK, TAKEN | WITHOUT_EFFECT)
+    for timer in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF):
+        signal.setitimer(timer, 0)
+    for ignored in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(ignored, signal.SIG_IGN)
     loop = asyncio.get_running_loop()
     last = [float("-inf")]
 
@@ -97,7 +105,9 @@ def take_signals(state: State) -> None:
         loop.add_signal_handler(number, _unless_draining, state, number, act)
     for number in WITHOUT_EFFECT:
         loop.add_signal_handler(number, lambda name: log.info("a signal without effect", signal=name), signal_name(number))
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, TAKEN | WITHOUT_EFFECT)
+    for came in held:
+        os.kill(os.getpid(), came)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def _unless_draining(state: State, number: signal.Signals, act: Callable[[State], None]) -> None:

@@ -8,6 +8,7 @@ import structlog
 
 from fencepost.settings import MOST_WORKERS
 from fencepost.supervisor.kill import kill
+from fencepost.supervisor.restart import look_at_note
 from fencepost.supervisor.state import TRIAL, Kill, Slot, State
 
 log = structlog.get_logger()
@@ -27,7 +28,10 @@ def one_more(state: State) -> None:
     leaving = [slot for slot in state.slots if slot.closing and slot.number != TRIAL]
     if leaving:
         leaving[0].closing = False
-    elif _wanted(state) < MOST_WORKERS:
+    elif _wanted(state) == MOST_WORKERS:
+        log.info("SIGTTIN: there are as many workers as there can be", workers=MOST_WORKERS)
+        return
+    else:
         numbers = {slot.number for slot in state.slots}
         state.slots.append(Slot(min(set(range(1, len(numbers) + 2)) - numbers)))
         state.slots.sort(key=lambda slot: slot.number)
@@ -43,6 +47,9 @@ def one_fewer(state: State) -> None:
         return
     slot = next(slot for slot in reversed(state.slots) if not slot.closing)
     slot.closing = True
+    if slot.child is not None:
+        # It may have become ready, and claimed a job, since the last tick.
+        look_at_note(state, slot.child)
     if slot.child is None:
         state.slots.remove(slot)
     elif slot.child.ready:

@@ -21,16 +21,24 @@ ANSWERS_WITHIN = 0.15
 """Seconds that a run which is about to be killed gets to answer in Python, and then faulthandler to write."""
 
 LIMIT = 64 * 1024
+CRASH = "Fatal Python error: "
+"""What faulthandler begins with when it was not asked."""
+
 OURS = os.path.join("fencepost", "worker", "")
 CALLERS = (os.path.join(OURS, "run.py"), os.path.join(OURS, "loop.py"))
 """What calls a job: below it nothing is the job's. Other code of ours may be called by it, its connection say."""
 
 
-async def dumped(child: Child, within: float = ANSWERS_WITHIN) -> str | None:
-    """Have the stacks written, and return them; None where they can't be had: blocked signals, or a stopped process."""
+async def dumped(child: Child, within: float = ANSWERS_WITHIN, *, spare: bool = False) -> str | None:
+    """Have the stacks written, and return them; None where they can't be had: blocked signals, or a stopped process.
+
+    With `spare` they are taken from C only of a process that is surely held up there, and not of one that had no turn.
+    """
     before = os.fstat(child.stacks).st_size
     for way in (FROM_PYTHON, FROM_C):
-        if child.gone or status(child.pid) in STOPPED or not _catches(child.pid, way):
+        if child.gone or status(child.pid) in STOPPED or not _has("SigCgt", child.pid, way):
+            continue
+        if spare and way is FROM_C and any(_has(set_, child.pid, FROM_PYTHON) for set_ in ("SigBlk", "SigPnd", "ShdPnd")):
             continue
         try:
             os.kill(child.pid, way)
@@ -61,6 +69,13 @@ def stack_text(fd: int, start: int = 0) -> str | None:
     return without_our_frames(text) or None
 
 
+def crash_text(fd: int) -> str | None:
+    """Return the stacks that a crash has left, or None. What was written before, for whoever asked, is of another time."""
+    text = os.pread(fd, LIMIT, max(0, os.fstat(fd).st_size - LIMIT)).decode(errors="replace")
+    _, found, of_crash = text.rpartition(CRASH)
+    return without_our_frames((found + of_crash).strip()) or None if found else None
+
+
 def without_our_frames(text: str) -> str:
     """Return the stacks of a dump, each down to the job's own code: what lies below it, and whole threads, may be ours."""
     stacks = []
@@ -88,11 +103,11 @@ def status(pid: int) -> bytes:
         return b"X"
 
 
-def _catches(pid: int, number: signal.Signals) -> bool:
-    """Whether the process handles a signal, and is not ended by it: while it boots, or after a job has changed that."""
+def _has(set_: str, pid: int, number: signal.Signals) -> bool:
+    """Whether a signal is in one of the kernel's sets for a process: caught (SigCgt), blocked (SigBlk), pending (SigPnd)."""
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
-            caught = next(line for line in file if line.startswith(b"SigCgt:"))
+            found = next(line for line in file if line.startswith(set_.encode()))
     except (OSError, StopIteration):
         return False
-    return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
+    return bool(int(found.split()[1], 16) >> (number - 1) & 1)

@@ -149,7 +149,7 @@ class State:
     look_now: asyncio.Event = field(default_factory=asyncio.Event)
     replace_now: asyncio.Event = field(default_factory=asyncio.Event)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when a child has died or the supervisor is to leave."""
+    """Set when the tick has something to do at once: a child has died, a slot was added, or we are to leave."""
 
     @property
     def draining(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 
 import structlog
 
@@ -36,7 +37,12 @@ async def _tell(slot: Slot) -> None:
     if child is None:
         log.info("slot", slot=slot.number, phase="empty", filled_in=round(max(0.0, slot.refill_at - boottime()), 3))
         return
-    stack = await dumped(child, ANSWERS_WITHIN) if child.ready and child.kill is None and not child.doomed else None
+    stack = None
+    if child.ready and child.kill is None and child.doomed is None:
+        stack = await dumped(child, ANSWERS_WITHIN, spare=True)
+        if not child.gone and child.doomed is None:
+            # Told: what is found there later is of something else.
+            os.ftruncate(child.stacks, 0)
     log.info("slot", slot=slot.number, phase=phase(child), worker=child.name, pid=child.pid, **told(child), stack=stack)
 
 

@@ -24,6 +24,9 @@ log = structlog.get_logger()
 CLAIM_MAY_TAKE = 30.0
 """Seconds that a claim may take, at least: a worker that still tries says so more often."""
 
+LEAVING_MAY_TAKE = 3.0
+"""Seconds that a worker gets to flush what jobs have left in buffers, to whoever reads them. It holds no job any more."""
+
 UNREADABLE_FOR = 1.0
 """Seconds that a record may be unreadable: longer than it takes to write one, on any machine."""
 
@@ -37,6 +40,7 @@ class Verdict(Enum):
     past_max_runtime = auto()
     not_ready_in_time = auto()
     claims_for_too_long = auto()
+    leaves_for_too_long = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,8 @@ def judge(look: Look, settings: Settings) -> Verdict:
     claimed_at = min(record.claimed_at, look.now)
     if record.phase is Phase.claiming and look.now >= claimed_at + max(settings.holds_for, CLAIM_MAY_TAKE):
         return Verdict.claims_for_too_long
+    if record.phase is Phase.leaving and look.now >= claimed_at + LEAVING_MAY_TAKE:
+        return Verdict.leaves_for_too_long
     if record.phase in BUSY:
         if look.now >= max(claimed_at, look.kept_at) + settings.holds_for:
             return Verdict.lease_is_over
@@ -102,6 +108,9 @@ def watch(state: State, gap: float) -> None:
             case Verdict.claims_for_too_long:
                 log.warning("a worker's claim was not answered: it is killed", slot=child.slot, pid=child.pid)
                 kill(child, Kill("its claim was not answered", record.claim))
+            case Verdict.leaves_for_too_long:
+                log.warning("a worker did not come to leave: it is killed", slot=child.slot, pid=child.pid)
+                kill(child, Kill("it did not come to leave", record.claim))
             case _:
                 pass
 

@@ -17,14 +17,14 @@ from setproctitle import setproctitle
 
 from fencepost import logs
 from fencepost.board import Phase, Record
+from fencepost.forkable import cannot_be_forked, descriptors
 from fencepost.handlers import registered
 from fencepost.memory import anonymous, too_large
 from fencepost.settings import use_working_directory
 from fencepost.start import WorkerStart, application_name
-from fencepost.threads import started_threads
 from fencepost.worker.errors import clean
 from fencepost.worker.loop import Worker
-from fencepost.worker.stacks import write_when_asked
+from fencepost.worker.stacks import Stacks
 
 NOTE_LIMIT = 1024 * 1024
 ERROR_LIMIT = 16 * 1024
@@ -37,13 +37,10 @@ def run_worker(start: WorkerStart) -> NoReturn:
     code = CANNOT_START
     try:
         setproctitle(f"fencepost: worker {start.slot} starting")
-        write_when_asked(start.stacks)
+        Stacks(start.stacks).install()
         logs.sink.shared_description()
         structlog.contextvars.bind_contextvars(worker=start.name, slot=start.slot)
-        # Every connection that this process opens, the job's own among them, bears the worker's name: by that the
-        # supervisor ends them after its death.
-        os.environ["PGAPPNAME"] = application_name(start.name)
-        os.environ["FENCEPOST_WORKER"] = start.name
+        _mark(start)
         if sys.stdout is not None:
             # Through a pipe it would keep a job's output back until the worker leaves.
             sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
@@ -63,18 +60,29 @@ def run_worker(start: WorkerStart) -> NoReturn:
 def try_handlers(start: WorkerStart) -> NoReturn:
     """Import the handlers, write what came of it, and leave: a trial, in a process of its own."""
     setproctitle("fencepost: trial of the handlers")
+    _mark(start)
     _write_note(start.note, first_note(start))
     _flush()
     os._exit(0)
 
 
+def _mark(start: WorkerStart) -> None:
+    """Have all that comes from this process bear its name: by that the supervisor ends it after our death.
+
+    A program by its environment, and each connection, a job's own among them, by what it calls itself.
+    """
+    os.environ["PGAPPNAME"] = application_name(start.name)
+    os.environ["FENCEPOST_WORKER"] = start.name
+
+
 def first_note(start: WorkerStart) -> dict[str, object]:
     """Import the handlers, and return what the supervisor is to know: the kinds, or what keeps this from being a worker."""
+    before = descriptors()
     if (error := import_handlers(start.settings.handlers)) is not None:
         return {"error": error}
     if (refused := too_large(anonymous() - start.memory, start.settings.max_rss)) is not None:
         return {"refused": refused}
-    if start.settings.preload and (refused := started_threads()) is not None:
+    if start.settings.preload and (refused := cannot_be_forked(descriptors() - before)) is not None:
         return {"refused": refused}
     return {"kinds": sorted(registered())}
 

@@ -40,6 +40,7 @@ class Footprint:
     identity: tuple[tuple[int, int, int], ...]
     niceness: int
     environment: dict[str, str]
+    modules: int
 
 
 def footprint(descriptors: tuple[int, ...]) -> Footprint:
@@ -56,6 +57,7 @@ def footprint(descriptors: tuple[int, ...]) -> Footprint:
         identity=(os.getresuid(), os.getresgid()),
         niceness=os.getpriority(os.PRIO_PROCESS, 0),
         environment=dict(os.environ),
+        modules=len(sys.modules),
     )
 
 
@@ -108,10 +110,19 @@ def reap_dead_programs(before: Footprint) -> None:
 
 
 def put_back_environment(before: Footprint) -> None:
-    """Make the environment what it was. Libraries change it as they are imported: no reason to replace the worker."""
-    if os.environ != before.environment:
-        os.environ.clear()
-        os.environ.update(before.environment)
+    """Make the environment what it was: no reason to replace the worker.
+
+    What a job has added stays if it has imported something for the first time: a library may have set it for itself, and will
+    not do so again.
+    """
+    if os.environ == before.environment:
+        return
+    for name, value in before.environment.items():
+        if os.environ.get(name) != value:
+            os.environ[name] = value
+    if len(sys.modules) == before.modules:
+        for name in os.environ.keys() - before.environment.keys():
+            del os.environ[name]
 
 
 def _umask() -> int:

@@ -8,7 +8,7 @@ from datetime import timedelta
 import structlog
 from structlog.contextvars import bound_contextvars
 
-from fencepost.board import Phase, Record
+from fencepost.board import Phase, Record, boottime
 from fencepost.handlers import Handler, handler_of
 from fencepost.job import Ended, Outcome
 from fencepost.jobs.claim import Claim
@@ -29,6 +29,7 @@ from fencepost.worker.line import Line
 from fencepost.worker.patience import Patience
 from fencepost.worker.run import Run, job_of, missing_tenant, refused, wait_before_next
 from fencepost.worker.session import Session
+from fencepost.worker.stacks import Stacks
 from fencepost.worker.stop import Stop
 from fencepost.worker.transactions import RunTransactions
 
@@ -49,6 +50,7 @@ class Worker:
         self._claims = Claims(start, self._session, self._line, self._patience)
         self._finishes = Finishes(start.settings.schema, self._session, self._patience)
         self._stop = Stop(start.board)
+        self._stacks = Stacks(start.stacks)
         self._memory = start.memory
         self._ran = 0
         self._leaving = False
@@ -73,7 +75,7 @@ class Worker:
                     self._line.sleep(None if orders.pause else self._claims.until_next_look())
         if not self._claims.unresolved:
             # Said only by one that holds nothing: of any other the supervisor asks the table.
-            self._line.say(Record(Phase.leaving, claim=self._claims.number))
+            self._line.say(Record(Phase.leaving, claim=self._claims.number, claimed_at=boottime()))
 
     def _look_at_itself(self) -> None:
         """Leave after as many jobs, or as much memory, as the settings say."""
@@ -107,6 +109,7 @@ class Worker:
         )
         with bound_contextvars(job=claim.id, kind=claim.kind, attempt=claim.attempt, fence=claim.fence, tenant=claim.tenant):
             self._stop.install()
+            self._stacks.install()
             before = footprint(self._line.descriptors)
             self._line.say(running)
             log.debug("run started")

@@ -90,8 +90,9 @@ class Run:
         if not isinstance(payload, dict):
             raise TypeError(f"the payload must be a JSON object, of keyword arguments, not {type(payload).__name__}")
         # In a context of its own: what a job binds to context variables, its tenant say, must not be there for the next.
-        value = contextvars.copy_context().run(self._handler.function, self._job, **payload)
-        return self._awaited(value) if inspect.isawaitable(value) else value
+        context = contextvars.copy_context()
+        value = context.run(self._handler.function, self._job, **payload)
+        return self._awaited(value, context) if inspect.isawaitable(value) else value
 
     def _in_one_transaction(self) -> Outcome:
         conn = self._transactions.begin()
@@ -114,12 +115,12 @@ class Run:
         self.finished = True
         return outcome
 
-    def _awaited(self, awaitable: Any) -> Any:
+    def _awaited(self, awaitable: Any, context: contextvars.Context) -> Any:
         loop = asyncio.new_event_loop()
         executor = ThreadPoolExecutor(thread_name_prefix=EXECUTOR)
         loop.set_default_executor(executor)
         try:
-            task = loop.create_task(_main(awaitable))
+            task = loop.create_task(_main(awaitable), context=context)
             self._stop.arm_task(task)
             try:
                 return loop.run_until_complete(task)

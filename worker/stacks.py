@@ -19,15 +19,28 @@ DEEPEST = 100
 """Frames of a stack that are told; faulthandler tells as many."""
 
 
-def write_when_asked(fd: int) -> None:
-    """Write to `fd`, when the signals come and when this process crashes."""
-    faulthandler.enable(file=fd, all_threads=True)
-    faulthandler.register(FROM_C, file=fd, all_threads=True, chain=False)
+class Stacks:
+    """Writes to `fd`, which the supervisor reads, when the signals come and when this process crashes."""
 
-    def write(_signum: int, frame: FrameType | None) -> None:
-        os.write(fd, stacks(frame).encode(errors="replace"))
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._file = os.fstat(fd)
 
-    signal.signal(FROM_PYTHON, write)
+    def install(self) -> None:
+        """Take the signals. Imports and jobs may have taken them, so this is done before each job."""
+        faulthandler.enable(file=self._fd, all_threads=True)
+        faulthandler.register(FROM_C, file=self._fd, all_threads=True, chain=False)
+        # One that a job has left would end the process in another's.
+        faulthandler.cancel_dump_traceback_later()
+        signal.signal(FROM_PYTHON, self._write)
+
+    def _write(self, _signum: int, frame: FrameType | None) -> None:
+        # In the middle of whatever runs here: nothing that goes wrong must be raised there, nor go into a stranger's file.
+        try:
+            if os.path.samestat(self._file, os.fstat(self._fd)):
+                os.write(self._fd, stacks(frame).encode(errors="replace"))
+        except Exception:  # noqa: BLE001, S110  # the supervisor sees that there is no answer
+            pass
 
 
 def stacks(of_main: FrameType | None) -> str:

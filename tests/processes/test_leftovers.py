@@ -120,3 +120,47 @@ def test_a_replaced_worker_is_followed_at_once(start_supervisor: Callable[..., S
     gaps = [(after.started_at - before.finished_at).total_seconds() for before, after in pairwise(ran)]
     assert sorted(gaps)[len(gaps) // 2] < 0.5
     wait_until(lambda: len(supervisor.workers()) == 1, within=5)
+
+
+def test_a_worker_that_does_not_come_to_leave_is_killed(start_supervisor: Callable[..., Supervisor], jobs: Jobs) -> None:
+    """E8: nobody reads what its job has left in a buffer. Its job is done, and its slot is filled again."""
+    supervisor = start_supervisor(handlers="rude_at_import,handlers_for_tests", concurrency=1, max_jobs_per_worker=1)
+    job = jobs.enqueue("leaves_what_is_never_flushed")
+    assert jobs.wait_for(job).attempts == 1
+    assert jobs.wait_for(jobs.enqueue("ok"), within=8).attempts == 1
+    assert jobs.outcomes(job) == ["done"]
+    assert supervisor.is_alive()
+
+
+def test_what_an_application_binds_is_there_for_its_job_alone(start_supervisor: Callable[..., Supervisor], jobs: Jobs) -> None:
+    """A context variable that a wrapper sets is seen by the handler, also by a coroutine, and by no later job."""
+    start_supervisor(handlers="rude_at_import", concurrency=1)
+    for kind in ("tells_its_tenant", "tells_its_tenant_async"):
+        assert jobs.wait_for(jobs.enqueue(kind, tenant=7)).result == "7"
+        assert jobs.wait_for(jobs.enqueue("tells_any_tenant", tenant=8)).result is None
+
+
+def test_a_variable_that_a_library_sets_as_it_is_imported_stays(
+    start_supervisor: Callable[..., Supervisor], jobs: Jobs
+) -> None:
+    """It will not set it again; what a job itself has set is gone, and what it changed is as before."""
+    files = {
+        "lazy.py": "import os\nos.environ['OF_THE_LIBRARY'] = 'set'\n",
+        "variables.py": """
+import os
+from fencepost import handler
+
+@handler("imports_and_tells", tenantless=True)
+def imports_and_tells(job, *, own=None):
+    import lazy
+    found = {name: os.environ.get(name) for name in ("OF_THE_LIBRARY", "OF_THE_JOB", "HOME")}
+    if own:
+        os.environ |= {"OF_THE_JOB": own, "HOME": own}
+    return found
+""",
+    }
+    start_supervisor(handlers="variables", files=files, concurrency=1)
+    first = jobs.wait_for(jobs.enqueue("imports_and_tells")).result
+    assert jobs.wait_for(jobs.enqueue("imports_and_tells", {"own": "x"})).result == first
+    assert jobs.wait_for(jobs.enqueue("imports_and_tells")).result == first
+    assert (first["OF_THE_LIBRARY"], first["OF_THE_JOB"]) == ("set", None)

@@ -8,9 +8,11 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 
 import psutil
+import pytest
 
 from support.jobs import Jobs
 from support.processes import Supervisor
@@ -87,6 +89,55 @@ def test_handlers_that_start_threads_work_without_preloading(start_supervisor: C
     first = jobs.wait_for(jobs.enqueue("counts_threads")).result
     assert jobs.wait_for(jobs.enqueue("counts_threads")).result == first
     assert not [line for line in supervisor.logs() if line["level"] == "warning"]
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("import threading; threading.Thread(target=threading.Event().wait, name='of-a-library').start()", "of-a-library"),
+        ("import socket; PAIR = socket.socketpair()", "socket:["),
+        ("import os; PIPE = os.pipe()", "pipe:["),
+        ("import select; POLL = select.epoll()", "anon_inode:[eventpoll]"),
+    ],
+    ids=["a thread", "a socket", "a pipe", "an epoll"],
+)
+def test_what_workers_can_not_share_is_refused_and_the_supervisor_leaves(
+    start_supervisor: Callable[..., Supervisor], line: str, named: str
+) -> None:
+    """F4: at once, though the thread goes on; a database session at import would be one for all workers."""
+    text = f"{line}\nfrom handlers_for_tests import *\n"
+    supervisor = start_supervisor(handlers="opens_at_import", files={"opens_at_import.py": text}, preload="yes")
+    assert supervisor.wait(5) == 78
+    (said,) = [line for line in supervisor.lines() if line.startswith("fencepost:")]
+    assert named in said
+    assert checked(supervisor)[0].partition(named)[0] == said.removeprefix("fencepost: ").partition(named)[0]
+
+
+def test_what_preloaded_modules_do_to_their_process_is_not_done_to_the_supervisor(
+    start_supervisor: Callable[..., Supervisor], jobs: Jobs
+) -> None:
+    """A policy for event loops, signals, mask, timers, a time limit for sockets, logs, something for the exit; and a file."""
+    supervisor = start_supervisor(handlers="rude_at_import,handlers_for_tests", preload="yes", concurrency=1)
+    (worker,) = supervisor.wait_for_workers(1)
+    logged = [jobs.enqueue("logs_to_its_file") for _ in range(3)]
+    assert {jobs.wait_for(job, within=5).result for job in logged} == {worker}
+    assert (supervisor.folder / "app.log").read_text().split("\n")[:3] == [f"job {job}" for job in logged]
+    # With SIGPIPE at its default, the first word to a worker without a line would end it.
+    job = jobs.enqueue("closes_what_it_can")
+    jobs.wait_for_mark(job)
+    supervisor.signal(signal.SIGTSTP)
+    supervisor.wait_for_log("SIGTSTP")
+    supervisor.signal(signal.SIGHUP)
+    supervisor.wait_for_log("SIGHUP")
+    supervisor.signal(signal.SIGUSR1)
+    supervisor.wait_for_log("SIGUSR1")
+    supervisor.signal(signal.SIGCONT)
+    assert jobs.wait_for(job).attempts == 1
+    assert jobs.wait_for(jobs.enqueue("ok")).attempts == 1
+    asked_at = time.monotonic()
+    supervisor.signal(signal.SIGTERM)
+    assert supervisor.wait() == 0
+    assert time.monotonic() - asked_at < 3
 
 
 def test_preloaded_handlers_that_do_not_import_or_hang_end_the_start(start_supervisor: Callable[..., Supervisor]) -> None:

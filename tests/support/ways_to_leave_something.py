@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import faulthandler
 import os
 import resource
 import signal
@@ -31,6 +32,8 @@ LEAVES = {
     "a thread": lambda: threading.Thread(target=time.sleep, args=(600,), daemon=True).start(),
     "a handler": lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN),
     "a handler for what its stacks are asked by": lambda: signal.signal(signal.SIGUSR1, signal.SIG_DFL),
+    "faulthandler for a signal": lambda: faulthandler.register(signal.SIGUSR1, chain=False),
+    "a time for faulthandler": lambda: faulthandler.dump_traceback_later(0.5, exit=True),
     "a mask": lambda: signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2}),
     "a timer": lambda: signal.setitimer(signal.ITIMER_VIRTUAL, 100),
     "a directory": lambda: os.chdir("/"),

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from fencepost.board import Board, Record
+from fencepost.board import Board, Orders, Record
 from fencepost.handlers import Handler
 from fencepost.jobs.claim import Claim, claim
 from fencepost.settings import read
@@ -25,7 +25,7 @@ from support.jobs import Jobs
 class PatientLine:
     """A line on which nothing has to be waited for."""
 
-    draining = False
+    orders = Orders()
 
     def __init__(self) -> None:
         self.pauses = 0
@@ -98,7 +98,7 @@ def test_a_drain_leaves_an_open_claim_to_the_supervisor(
     """The worker says nothing of having left as it should: the supervisor asks the table once it is gone."""
     jobs.enqueue("ok")
     lose(monkeypatch, done=True)
-    monkeypatch.setattr(claims._line, "draining", True, raising=False)
+    monkeypatch.setattr(claims._line, "orders", Orders(drain=True))
     assert claims.next() is None
     assert claims.unresolved
 

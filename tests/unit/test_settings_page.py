@@ -33,7 +33,7 @@ def test_the_docs_and_the_help_tell_of_the_settings_as_they_are() -> None:
 class More(Settings):
     """Settings that someone has added."""
 
-    preload: bool = Field(False, description="A switch.")
+    eager: bool = Field(False, description="A switch.")
     size: int | None = Field(None, ge=1, description="Perhaps a number.")
     pause: Seconds = Field(0.25, le=90, gt=0, description="A | b.")
     names: Names = Field(("a", "b"), description="Some.")
@@ -44,7 +44,7 @@ def test_a_setting_that_is_added_is_told_of_without_more_ado() -> None:
     """From its type, default, limits and description alone."""
     added = {name: one for name, one in entries(More).items() if name not in Settings.model_fields}
     assert added == {
-        "preload": Entry("FENCEPOST_PRELOAD", "no", "A switch.", "yes or no"),
+        "eager": Entry("FENCEPOST_EAGER", "no", "A switch.", "yes or no"),
         "size": Entry("FENCEPOST_SIZE", "none", "Perhaps a number.", "at least 1"),
         "pause": Entry("FENCEPOST_PAUSE", "250ms", "A | b.", "a duration, more than 0, at most 90"),
         "names": Entry("FENCEPOST_NAMES", "`a,b`", "Some.", "a list, separated by commas"),
