@@ -33,11 +33,12 @@ def test_preloaded_handlers_are_imported_once_and_their_memory_is_shared(
     assert supervisor.workers() == workers
 
 
-def test_a_refill_with_preloaded_handlers_is_a_matter_of_milliseconds(
-    start_supervisor: Callable[..., Supervisor], jobs: Jobs
-) -> None:
-    """Nothing is imported again: measured from before the fork to when the supervisor knows that the worker is ready."""
-    supervisor = start_supervisor(handlers="large_at_import,handlers_for_tests", concurrency=1, preload="yes")
+def test_a_refill_with_preloaded_handlers_imports_nothing(start_supervisor: Callable[..., Supervisor], jobs: Jobs) -> None:
+    """Ready well within the second that the import takes, measured from before the fork to when the supervisor knows."""
+    files = {"slow_at_import.py": "import time; time.sleep(1)"}
+    supervisor = start_supervisor(
+        handlers="slow_at_import,large_at_import,handlers_for_tests", files=files, concurrency=1, preload="yes"
+    )
     (worker,) = supervisor.wait_for_workers(1)
     for _ in range(5):
         os.kill(worker, signal.SIGKILL)
@@ -45,8 +46,7 @@ def test_a_refill_with_preloaded_handlers_is_a_matter_of_milliseconds(
     jobs.wait_for(jobs.enqueue("ok"))
     readiness = [line["after"] for line in supervisor.logs() if line["event"] == "a worker is ready"]
     assert len(readiness) == 6
-    # The supervisor looks ten times a second.
-    assert sorted(readiness)[2] < 0.15
+    assert max(readiness) < 0.5
     assert len((supervisor.folder / "imports").read_text().split()) == 1
 
 

@@ -57,6 +57,8 @@ class Supervisor:
         self.folder = folder
         self.stderr = folder / "stderr"
         self.stdout = folder / "stdout"
+        self._logs: list[dict[str, Any]] = []
+        self._read_to = 0
         self.put(files or {})
         self._marker = uuid.uuid4().hex
         known = {**SETTINGS, "handlers": handlers, **settings}
@@ -113,11 +115,7 @@ class Supervisor:
 
     def workers(self) -> list[int]:
         """Return the pids of its living workers."""
-        try:
-            children = psutil.Process(self.pid).children(recursive=True)
-        except psutil.NoSuchProcess:
-            return []
-        return [child.pid for child in children if _title(child).startswith(TITLE)]
+        return [pid for pid in _descendants(self.pid) if _title_of(pid).startswith(TITLE)]
 
     def wait_for_workers(self, count: int = 2, within: float = 15.0) -> list[int]:
         """Wait until exactly `count` workers live and none of them is still starting; return their pids."""
@@ -146,7 +144,13 @@ class Supervisor:
 
     def logs(self) -> list[dict[str, Any]]:
         """Return the log lines that are JSON objects; others, a job's own output say, are left out."""
-        return list(_objects(self.lines()))
+        with self.stderr.open("rb") as file:
+            file.seek(self._read_to)
+            # Only whole lines, and each but once: this is asked many times a second.
+            whole, found, _ = file.read().rpartition(b"\n")
+        self._read_to += len(whole) + len(found)
+        self._logs += _objects(whole.decode(errors="replace").splitlines())
+        return list(self._logs)
 
     def wait_for_log(self, predicate: Callable[[dict[str, Any]], object] | str, within: float = 10.0) -> dict[str, Any]:
         """Wait for a log line that fits the predicate, or whose event contains the text; return the first such."""
@@ -208,7 +212,7 @@ class Supervisor:
             wait_until(lambda: not self.left(), within=grace)
         except AssertionError:
             found = self.left()
-        told = [f"{process.pid} {_title(process)}" for process in found]
+        told = [f"{process.pid} {_title_of(process.pid)}" for process in found]
         wait_until(self._nothing_left_of_killed, within=10, what="the end of what was killed")
         self.process.wait(5)
         assert may_be_some or not told, f"the supervisor left processes behind: {told}"
@@ -250,19 +254,22 @@ def _objects(lines: list[str]) -> Iterator[dict[str, Any]]:
             yield value
 
 
-def _title(process: psutil.Process) -> str:
+def _descendants(pid: int) -> Iterator[int]:
+    """Yield the children of a process and theirs: asked many times a second, so of the kernel itself."""
     try:
-        if process.status() == psutil.STATUS_ZOMBIE:
-            return ""
-        return " ".join(process.cmdline())
-    except psutil.Error:
-        return ""
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+    except OSError:
+        return
+    for child in map(int, children):
+        yield child
+        yield from _descendants(child)
 
 
 def _title_of(pid: int) -> str:
+    """Return a process' command line; a dead one has none."""
     try:
-        return _title(psutil.Process(pid))
-    except psutil.NoSuchProcess:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    except OSError:
         return ""
 
 
