@@ -21,6 +21,9 @@ ERROR_SHOWN = 120
 DOCUMENT_SHOWN = 2_000
 TRACEBACK_LINES = 20
 
+SHOWN_OTHERWISE = ("class", "message", "traceback", "signal", "signal_number", "exit_code")
+"""What of a run's error has a line of its own, or is said in the message: killed by SIGSEGV (signal 11)."""
+
 
 def job_id(text: str) -> int:
     """Return the id of a job: a number from 1 on."""
@@ -179,7 +182,7 @@ def _error(text: str) -> Iterator[str]:
     name = f"{error['class']}: " if error.get("class") else ""
     yield f"  {visible(cut(name + str(error.get('message', '')), DOCUMENT_SHOWN))}"
     for key, value in error.items():
-        if key not in ("class", "message", "traceback") and value not in (None, False):
+        if key not in SHOWN_OTHERWISE and value not in (None, False):
             yield f"  {visible(cut(f'{key}: {value}', DOCUMENT_SHOWN))}"
     if error.get("traceback"):
         yield from _end_of(str(error["traceback"]))

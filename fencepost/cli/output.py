@@ -110,7 +110,9 @@ def duration(seconds: float) -> str:
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
-    return f"{max(seconds, 0):.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    if seconds < 0.1:
+        return f"{max(seconds, 0) * 1000:.0f} ms"
+    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
 
 
 def between(start: datetime, end: datetime) -> str:

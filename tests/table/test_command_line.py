@@ -28,6 +28,7 @@ import psycopg
 import pytest
 
 from fencepost.cli import main
+from fencepost.cli.output import duration
 from fencepost.jobs import migrate, report
 from fencepost.supervisor import cgroup, container, trial
 from support.databases import Database
@@ -494,15 +495,33 @@ def test_how_a_job_died_is_seen_without_a_debugger(here: Here, database: Databas
         "the end",
         "32 lines before",
         "crashed",
-        "signal: SIGKILL",
+        "  killed by SIGKILL (signal 9)\n  stacks:",
         "50 MB",
     ):
         assert part in told, told
     assert "core_dumped" not in told
+    assert "signal: " not in told, "told twice"
     document = here.json("show", str(job))
     assert [run["outcome"] for run in document["runs"]] == ["failed", "crashed"]
     assert document["runs"][0]["error"]["traceback"].count("frame") == 50
     assert document["last_error"] == "killed by SIGKILL (signal 9)"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (-1, "0 ms"),
+        (0.0042, "4 ms"),
+        (0.1, "0.1 s"),
+        (9.94, "9.9 s"),
+        (119, "119 s"),
+        (120, "2 min"),
+        (7200, "2 h"),
+        (172800, "2 d"),
+    ],
+)
+def test_a_duration_is_told_as_exactly_as_people_want_it(seconds: float, said: str) -> None:
+    assert duration(seconds) == said
 
 
 def test_an_unknown_job_is_one_line(here: Here) -> None:
