@@ -17,7 +17,7 @@ from fencepost.supervisor.deaths import STATUS_LOST, DeadWorker, Death, death_of
 from fencepost.supervisor.kill import told
 from fencepost.supervisor.restart import after_death, look_at_note
 from fencepost.supervisor.stacks import crash_text, stack_text
-from fencepost.supervisor.state import Child, State
+from fencepost.supervisor.state import TRIAL, Child, State
 
 log = structlog.get_logger()
 
@@ -113,6 +113,9 @@ def _bury(state: State, child: Child, death: Death) -> None:
 
 
 def _log(child: Child, dead: DeadWorker) -> None:
+    if child.slot == TRIAL and dead.death.exit_code == 0:
+        log.debug("the trial of the handlers has ended", pid=dead.pid)
+        return
     say = log.info if dead.left_as_it_should else log.warning
     say(
         "a worker has left" if dead.left_as_it_should else "a worker has died",

@@ -73,6 +73,7 @@ def test_a_rolling_restart_takes_up_new_handlers_and_ends_no_job(
     assert jobs.wait_for(jobs.enqueue("version")).result == 22
     assert jobs.wait_for(new).result == "new"
     assert not set(old) & set(supervisor.workers())
+    assert [line for line in supervisor.logs() if line["level"] == "warning"] == [], "a deploy is no trouble"
 
 
 def test_workers_are_replaced_one_at_a_time(start_supervisor: Callable[..., Supervisor], jobs: Jobs) -> None:
