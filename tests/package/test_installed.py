@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
 import sys
-import sysconfig
-import venv
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,41 +13,13 @@ import pytest
 from support.databases import Database
 from support.jobs import Jobs
 from support.processes import Supervisor
+from support.programs import answer
 
 TOP = Path(__file__).parents[2]
 HERE = Path(__file__).parent
 
 OF_THE_CHECKOUT = ("supervisor", "worker", "migrations")
 """Folders that are modules in the checkout, and must be none where Fencepost is installed."""
-
-
-def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
-
-
-def answer(*command: str | Path, cwd: Path) -> str:
-    """Run what has to work, and return what it says."""
-    done = run(*command, cwd=cwd)
-    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
-    return done.stdout
-
-
-@pytest.fixture(scope="session")
-def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of an environment that has the wheel: TEST_INSTALLED_PYTHON, or one that borrows our dependencies."""
-    if given := os.environ.get("TEST_INSTALLED_PYTHON"):
-        return Path(given)
-    folder = tmp_path_factory.mktemp("installed")
-    answer(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder, cwd=TOP)
-    venv.create(folder / "venv", symlinks=True)
-    python = folder / "venv" / "bin" / "python"
-    # A .pth file names a folder, whose own .pth files are not read: what is installed there is found, our checkout is not.
-    site_packages = Path(answer(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder).strip())
-    (site_packages / "borrowed.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
-    (wheel,) = folder.glob("*.whl")
-    answer(sys.executable, "-m", "pip", "--python", python, "install", "-q", "--no-deps", "--no-index", wheel, cwd=folder)
-    return python
 
 
 @pytest.fixture
