@@ -9,6 +9,7 @@ import structlog
 
 from fencepost.board import boottime
 from fencepost.supervisor.kill import told
+from fencepost.supervisor.restart import look_at_note
 from fencepost.supervisor.stacks import dumped
 from fencepost.supervisor.state import Child, Slot, State
 
@@ -29,14 +30,16 @@ async def tell_all(state: State) -> None:
         bookings=len(state.bookings),
         strays=sorted(state.strays),
     )
-    await asyncio.gather(*(_tell(slot) for slot in list(state.slots)))
+    await asyncio.gather(*(_tell(state, slot) for slot in list(state.slots)))
 
 
-async def _tell(slot: Slot) -> None:
+async def _tell(state: State, slot: Slot) -> None:
     child = slot.child
     if child is None:
         log.info("slot", slot=slot.number, phase="empty", filled_in=round(max(0.0, slot.refill_at - boottime()), 3))
         return
+    # It may have become ready since the last tick.
+    look_at_note(state, child)
     stack = None
     if child.ready and child.kill is None and child.doomed is None:
         stack = await dumped(child, ANSWERS_WITHIN, spare=True)
