@@ -198,7 +198,8 @@ def test_a_document_that_is_right_passes(shell: Shell) -> None:
     follow(
         "```python\n# made.py\nimport os\n```\nOne line:\n"
         "```console\n$ cat made.py\n# made.py\nimport os\n$ echo a  b c\na … c\n"
-        "$ (until [ -e go ]; do :; done; echo went > log) &\n[1] …\n$ touch go; wait %1; echo $?\n0\n$ grep went log\nwent\n"
+        "$ (trap 'exit 0' TERM; echo went > log; while sleep 0.1; do :; done) &\n[1] …\n$ grep went log\nwent\n"
+        "$ kill %1; wait %1; echo $?\n0\n"
         "$ printf '1\\n2\\n3\\n'\n1\n…\n3\n```\n",
         shell,
     )
