@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from support.jobs import Jobs
 from support.processes import Supervisor
 from support.waiting import wait_until
@@ -21,21 +19,21 @@ DEATHS = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "payload", "cause"), DEATHS)
 def test_a_job_that_kills_its_process_runs_as_often_as_it_may_and_is_dead(
-    start_supervisor: Callable[..., Supervisor], jobs: Jobs, kind: str, payload: dict[str, Any], cause: str
+    start_supervisor: Callable[..., Supervisor], jobs: Jobs
 ) -> None:
-    """C01, C02, C88: exactly three runs, the cause on record, five jobs behind it and one beside it undisturbed."""
+    """C01, C02, C88: exactly three runs, the cause on record, five jobs behind them and one beside them undisturbed."""
     beside = jobs.enqueue("slow", {"seconds": 4})
-    poison = jobs.enqueue(kind, payload, max_attempts=3)
+    poisons = [(jobs.enqueue(kind, payload, max_attempts=3), cause) for kind, payload, cause in DEATHS]
     behind = [jobs.enqueue("ok") for _ in range(5)]
     supervisor = start_supervisor(backoff="0.1s")
 
-    dead = jobs.wait_for(poison, "dead", within=15)
-    assert (dead.attempts, len(jobs.marks(poison))) == (3, 3)
-    assert cause in dead.last_error
-    assert jobs.outcomes(poison) == ["crashed"] * 3
-    assert all(cause in run.error["message"] for run in jobs.runs(poison))
+    for poison, cause in poisons:
+        dead = jobs.wait_for(poison, "dead", within=15)
+        assert (dead.attempts, len(jobs.marks(poison))) == (3, 3), cause
+        assert cause in dead.last_error
+        assert jobs.outcomes(poison) == ["crashed"] * 3, cause
+        assert all(cause in run.error["message"] for run in jobs.runs(poison))
     for job in [*behind, beside]:
         assert jobs.wait_for(job, "done").attempts == 1
         assert len(jobs.marks(job)) == 1

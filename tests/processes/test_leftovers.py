@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
 
-import pytest
-
 from support.jobs import Jobs
 from support.processes import Supervisor
 from support.waiting import wait_until
@@ -100,15 +98,15 @@ def test_a_memory_limit_below_what_an_idle_worker_takes_is_refused(
     assert jobs.get(job).attempts == 0
 
 
-@pytest.mark.parametrize("what", ["a thread", "a directory", "a line that it wrote to"])
-def test_what_a_job_has_left_is_named(start_supervisor: Callable[..., Supervisor], jobs: Jobs, what: str) -> None:
-    """A warning with the job and what it was, once."""
+def test_what_a_job_has_left_is_named(start_supervisor: Callable[..., Supervisor], jobs: Jobs) -> None:
+    """A warning with what it was, once for each."""
     supervisor = start_supervisor(handlers=HANDLERS, concurrency=1)
-    jobs.wait_for(jobs.enqueue("leaves", {"what": what}))
-    jobs.wait_for(jobs.enqueue("ok"))
-    warnings = [line for line in supervisor.logs() if line["level"] == "warning"]
-    assert len(warnings) == 1
-    assert "its worker is replaced" in warnings[0]["event"] or "the worker is replaced" in warnings[0]["event"]
+    for count, what in enumerate(("a thread", "a directory", "a line that it wrote to"), start=1):
+        jobs.wait_for(jobs.enqueue("leaves", {"what": what}))
+        jobs.wait_for(jobs.enqueue("ok"))
+        warnings = [line for line in supervisor.logs() if line["level"] == "warning" and "slot" in line]
+        assert len(warnings) == count, what
+        assert "worker is replaced" in warnings[-1]["event"], what
 
 
 def test_a_replaced_worker_is_followed_at_once(start_supervisor: Callable[..., Supervisor], jobs: Jobs) -> None:

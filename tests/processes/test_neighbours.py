@@ -52,14 +52,14 @@ def test_a_stopped_idle_worker_does_not_swallow_the_wake_ups_of_the_others(
     os.kill(workers[0], signal.SIGCONT)
 
 
-@pytest.mark.parametrize("kind", ["leaves_an_alarm", "blocks_signals_and_returns"])
-def test_timers_and_signals_of_a_job_end_with_it(start_supervisor: Callable[..., Supervisor], jobs: Jobs, kind: str) -> None:
+def test_timers_and_signals_of_a_job_end_with_it(start_supervisor: Callable[..., Supervisor], jobs: Jobs) -> None:
     """Neither the next job nor our own code meets the alarm of this one."""
     supervisor = start_supervisor(concurrency=1)
-    job = jobs.enqueue(kind)
-    after = jobs.enqueue("slow", {"seconds": 0.8})
-    assert jobs.wait_for(job).attempts == 1
-    assert jobs.wait_for(after).attempts == 1
+    for kind in ("leaves_an_alarm", "blocks_signals_and_returns"):
+        job = jobs.enqueue(kind)
+        after = jobs.enqueue("slow", {"seconds": 0.8})
+        assert jobs.wait_for(job).attempts == 1, kind
+        assert jobs.wait_for(after).attempts == 1, kind
     assert not [line for line in supervisor.logs() if line["event"] in ("the worker failed", "a worker has died")]
 
 

@@ -100,10 +100,8 @@ def test_handlers_that_start_threads_work_without_preloading(start_supervisor: C
     [
         ("import threading; threading.Thread(target=threading.Event().wait, name='of-a-library').start()", "of-a-library"),
         ("import socket; PAIR = socket.socketpair()", "socket:["),
-        ("import os; PIPE = os.pipe()", "pipe:["),
-        ("import select; POLL = select.epoll()", "anon_inode:[eventpoll]"),
     ],
-    ids=["a thread", "a socket", "a pipe", "an epoll"],
+    ids=["a thread", "a socket"],
 )
 def test_what_workers_can_not_share_is_refused_and_the_supervisor_leaves(
     start_supervisor: Callable[..., Supervisor], line: str, named: str
