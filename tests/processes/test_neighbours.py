@@ -46,6 +46,8 @@ def test_a_stopped_idle_worker_does_not_swallow_the_wake_ups_of_the_others(
     supervisor = start_supervisor(concurrency=2, poll="0.3s")
     workers = supervisor.wait_for_workers(2)
     jobs.wait_for(jobs.enqueue("ok"))
+    # One that is stopped while it claims holds what it has claimed, until its lease is over.
+    wait_until(lambda: supervisor.titles(workers) == ["fencepost: worker 1 idle", "fencepost: worker 2 idle"])
     os.kill(workers[0], signal.SIGSTOP)
     for _ in range(3):
         assert jobs.wait_for(jobs.enqueue("ok"), within=3).attempts == 1

@@ -117,6 +117,10 @@ class Supervisor:
         """Return the pids of its living workers."""
         return [pid for pid in _descendants(self.pid) if _title_of(pid).startswith(TITLE)]
 
+    def titles(self, pids: list[int]) -> list[str]:
+        """Return what processes say of themselves."""
+        return [_title_of(pid) for pid in pids]
+
     def wait_for_workers(self, count: int = 2, within: float = 15.0) -> list[int]:
         """Wait until exactly `count` workers live and none of them is still starting; return their pids."""
 
