@@ -94,8 +94,8 @@ async def _run(settings: Settings, held: list[int]) -> int:
     state.reap = lambda: reap(state)
     take_signals(state, held)
     log.info("the supervisor starts", pid=os.getpid(), workers=settings.concurrency, queues=list(settings.queues))
-    for line in container.warnings(container.look(), settings, None):
-        log.warning(line)
+    if little := container.warnings(container.look(), settings, None):
+        log.warning("the container allows little for these settings", little=little)
     for unknown in settings_module.unknown_names():
         log.warning("this variable is no setting; is it misspelt?", variable=unknown)
     duties: list[asyncio.Task[None]] = []

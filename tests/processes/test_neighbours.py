@@ -104,6 +104,7 @@ def test_too_few_descriptors_cost_slots_and_not_the_supervisor(
     supervisor = start_supervisor(command=("-c", f'ulimit -n 60; exec "{PYTHON}" -m fencepost run'), concurrency=20)
     supervisor.wait_for_log("no process or no descriptors for a worker")
     assert jobs.wait_for(jobs.enqueue("ok")).attempts == 1
+    assert "(ulimit -Hn): raise that or lower FENCEPOST_CONCURRENCY" in supervisor.stderr.read_text()
     assert len(supervisor.lines()) < 200
     assert not [line for line in supervisor.logs() if line["event"] == "a duty failed"]
 
