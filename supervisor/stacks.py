@@ -1,8 +1,8 @@
 """Where a worker's threads are: asked of Python first, and only then taken from C.
 
 faulthandler reads frames from C, whoever holds the GIL, but crashes the process when it interrupts Python that just enters or
-leaves a function (seen with 3.11, at one dump in thirty). A process that answers in Python is spared that; one that does not is
-held up in C, and its frames stand still.
+leaves a function (seen with 3.11: at 6 of 150 dumps of runs that were just being stopped, at 34 of 9,152 of one that computed).
+A process that answers in Python is spared that; one that does not is held up in C, and its frames stand still.
 """
 
 from __future__ import annotations
