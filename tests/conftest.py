@@ -13,6 +13,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from support import nursery
 from support.databases import Database
 from support.jobs import Jobs
 from support.processes import Supervisor
@@ -24,6 +25,12 @@ for name in [name for name in os.environ if name.startswith(("FENCEPOST_", "PG")
 
 MIGRATED = "migrated"
 """The template of a migrated database, on each server that has needed one."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _nursery() -> Iterator[None]:
+    yield
+    nursery.close()
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,6 @@ import contextlib
 import random
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -21,6 +20,7 @@ import pytest
 from psycopg import errors
 
 from fencepost import cancel, enqueue, retry
+from support import nursery
 from support.databases import Database
 from support.jobs import Jobs
 from support.processes import Supervisor
@@ -43,13 +43,7 @@ def title(pid: int) -> str:
 
 def by_command(supervisor: Supervisor, database: Database, job: int) -> subprocess.CompletedProcess[str]:
     """Run `fencepost cancel` beside the supervisor."""
-    return subprocess.run(
-        [sys.executable, "-m", "fencepost", "cancel", str(job)],
-        env={**supervisor.environment, "DATABASE_URL": database.url},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return nursery.run(["cancel", str(job)], supervisor.folder, {**supervisor.environment, "DATABASE_URL": database.url})
 
 
 # ---- cancel

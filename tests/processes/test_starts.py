@@ -25,6 +25,7 @@ from psycopg import sql
 from fencepost.cli import main
 from fencepost.jobs import migrate
 from fencepost.supervisor import container, trial
+from support import nursery
 from support.databases import Database
 from support.jobs import Jobs
 from support.processes import Supervisor
@@ -195,15 +196,7 @@ class Place:
 
 def fencepost(supervisor: Supervisor, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a command where and as a supervisor is started."""
-    return subprocess.run(
-        [sys.executable, "-m", "fencepost", *arguments],
-        cwd=supervisor.folder,
-        env={**supervisor.environment, **environment},
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    return nursery.run(arguments, supervisor.folder, {**supervisor.environment, **environment})
 
 
 def check(supervisor: Supervisor) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import Any
 
 import psutil
 
+from support import nursery
 from support.waiting import wait_until
 
 SETTINGS: Mapping[str, object] = {
@@ -40,7 +41,7 @@ OF_THE_MACHINE = '"event": "the container allows little for these settings"'
 
 
 class Supervisor:
-    """`fencepost run` in a process of its own, with all that it and its jobs start.
+    """`fencepost run` in a process of its own, with all that it and its jobs start. `command` is what Python runs instead.
 
     Keyword settings are FENCEPOST_… variables; one that is None is not set. `environment` adds others. `files` are put into its
     working directory, modules of handlers say.
@@ -51,7 +52,7 @@ class Supervisor:
         url: str,
         folder: Path,
         handlers: str = "handlers_for_tests,handlers_of_accidents",
-        command: tuple[str, ...] = ("-m", "fencepost", "run"),
+        command: tuple[str, ...] | None = None,
         environment: Mapping[str, str] | None = None,
         files: Mapping[str, str] | None = None,
         **settings: object,
@@ -74,14 +75,18 @@ class Supervisor:
             **(environment or {}),
         }
         with self.stderr.open("ab") as stderr, self.stdout.open("ab") as stdout:
-            self.process = subprocess.Popen(
-                [sys.executable, *command],
-                cwd=folder,
-                env=self.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=stdout,
-                stderr=stderr,
-                start_new_session=True,
+            self.process = (
+                nursery.start(["run"], folder, self.environment, stdout, stderr)
+                if command is None
+                else subprocess.Popen(
+                    [sys.executable, *command],
+                    cwd=folder,
+                    env=self.environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=stdout,
+                    stderr=stderr,
+                    start_new_session=True,
+                )
             )
         self.pid = self.process.pid
 

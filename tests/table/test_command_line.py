@@ -31,6 +31,7 @@ from fencepost.cli import main
 from fencepost.cli.output import duration
 from fencepost.jobs import migrate, report
 from fencepost.supervisor import cgroup, container, trial
+from support import nursery
 from support.databases import Database
 from support.jobs import Jobs
 from support.servers import Server
@@ -75,16 +76,7 @@ class Shell:
         return {**os.environ, "DATABASE_URL": self.url, **given, **plain}
 
     def __call__(self, *arguments: str, stdin: bytes = b"", **settings: str) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [sys.executable, "-m", "fencepost", *arguments],
-            cwd=self.folder,
-            env=self.environment(**settings),
-            input=stdin,
-            capture_output=True,
-            timeout=30,
-            check=False,
-        )
-        return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+        return nursery.run(arguments, self.folder, self.environment(**settings), stdin)
 
     def must(self, *arguments: str, **options: Any) -> str:
         """Run what has to work, and return its answer."""
