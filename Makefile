@@ -2,6 +2,8 @@
 # make test   run the tests (ARGS="-x -k fence")
 # make lint   ruff, mypy, import contracts, boundaries
 # make soak   thousands of workers come and go (DEATHS=10000): the supervisor stays as it was
+# make times  how long it takes until a death is known, a slot filled, a job taken over: medians (ROUNDS=9)
+# make breakages   break the product on purpose, one promise at a time, and see that the tests find it (ONLY=fence)
 # make docs   write docs/settings.md, and the settings in the README, from fencepost/settings.py
 # make check, make coverage, make format, make clean
 #
@@ -29,7 +31,7 @@ ifneq ($(shell cat $(STAMP) 2>/dev/null),$(MADE_FOR))
 $(STAMP): FORCE
 endif
 
-.PHONY: help demo test lint soak docs check coverage format clean FORCE
+.PHONY: help demo test lint soak times breakages docs check coverage format clean FORCE
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -53,6 +55,12 @@ lint: $(STAMP)
 # Outside of pytest's own names, so that it runs only when asked for.
 soak: $(STAMP)
 	@$(BIN)/pytest -n0 -q -p no:randomly tests/soak/soak_workers.py $(ARGS)
+
+times: $(STAMP)
+	@$(BIN)/pytest -n0 -q -p no:randomly tests/soak/soak_times.py $(ARGS)
+
+breakages: $(STAMP)
+	@$(BIN)/python tests/soak/breakages.py
 
 docs: $(STAMP)
 	@$(BIN)/python docs/write.py
