@@ -55,7 +55,8 @@ def test_a_worker_dies(
     start_supervisor: Callable[..., Supervisor], jobs: Jobs, tell: Callable[[str, list[float]], None]
 ) -> None:
     """Killed in the middle of a job, while another one runs beside it."""
-    supervisor = start_supervisor(backoff="0.1s")
+    supervisor = start_supervisor()
+    supervisor.wait_for_workers(2)
     known, ready, booked = [], [], []
     for _ in range(ROUNDS):
         job = jobs.enqueue("slow", {"seconds": 60}, max_attempts=1)
