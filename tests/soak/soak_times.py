@@ -24,6 +24,9 @@ from support.servers import Server
 
 ROUNDS = int(os.environ.get("ROUNDS", "9"))
 
+AS_INSTALLED = ("-m", "fencepost", "run")
+"""A worker that is forked where its code was loaded before is ready sooner."""
+
 pytestmark = pytest.mark.timeout(0)
 
 
@@ -55,7 +58,7 @@ def test_a_worker_dies(
     start_supervisor: Callable[..., Supervisor], jobs: Jobs, tell: Callable[[str, list[float]], None]
 ) -> None:
     """Killed in the middle of a job, while another one runs beside it."""
-    supervisor = start_supervisor()
+    supervisor = start_supervisor(command=AS_INSTALLED)
     supervisor.wait_for_workers(2)
     known, ready, booked = [], [], []
     for _ in range(ROUNDS):
@@ -78,13 +81,13 @@ def test_a_supervisor_dies(
 ) -> None:
     """Killed by SIGKILL; another one on the same database takes its job over. Lease 6 s, heartbeat 1.5 s, its limit 1 s."""
     elsewhere = []
-    other = start_supervisor(concurrency=1)
+    other = start_supervisor(concurrency=1, command=AS_INSTALLED)
     other.wait_for_workers(1)
     for _ in range(ROUNDS):
         # It is busy while the job is claimed, so that it goes to the one that will die.
         keeps_busy = jobs.enqueue("slow", {"seconds": 3})
         jobs.wait_for_mark(keeps_busy)
-        dies = start_supervisor(concurrency=1)
+        dies = start_supervisor(concurrency=1, command=AS_INSTALLED)
         job = jobs.enqueue("slow", {"seconds": 60})
         dies.wait_for_worker_of(job)
         jobs.wait_for_mark(job)
@@ -105,7 +108,7 @@ def test_a_server_comes_back(
 ) -> None:
     """Away for three seconds, with work waiting."""
     jobs = Jobs(own_database)
-    supervisor = start_supervisor(own_database.worker_url)
+    supervisor = start_supervisor(own_database.worker_url, command=AS_INSTALLED)
     supervisor.wait_for_workers(2)
     claimed = []
     for _ in range(ROUNDS):
