@@ -28,6 +28,9 @@ TOGETHER = 0.02
 NOBODY_IDLE = 0.1
 """Seconds until the board is looked at again where no worker was idle. Costs no statement."""
 
+LOOK_AGAIN = 1.0
+"""Seconds, at most, until work is looked for again where that failed: what was notified of meanwhile is not told twice."""
+
 ASK_AGAIN = 0.5
 """Seconds after which the heartbeat asks once more who is cancelled."""
 
@@ -56,9 +59,11 @@ async def poll(state: State) -> None:
         try:
             found = await state.duty.run(partial(_waiting, state=state, idle=idle))
         except Away:
+            pause = min(pause, LOOK_AGAIN)
             continue
         except psycopg.Error as error:
             log.warning("a poll failed", error=str(error).strip())
+            pause = min(pause, LOOK_AGAIN)
             continue
         wake(state, found.due)
         if found.next_due_in is not None:
