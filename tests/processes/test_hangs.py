@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
+from support import nursery
 from support.databases import Database
 from support.jobs import Jobs
 from support.processes import Supervisor, is_running
@@ -79,9 +81,16 @@ def test_a_handler_that_cleans_up_and_returns_when_asked_to_stop_is_done(
 
 
 def test_a_hanging_import_is_ended_at_the_boot_timeout(start_supervisor: Callable[..., Supervisor], jobs: Jobs) -> None:
-    """C10, D2: the stuck worker is killed and replaced; the job runs at attempt 1."""
+    """C10, D2: the stuck worker is killed and replaced, and never said to be ready; the job runs at attempt 1."""
     job = jobs.enqueue("ok")
     supervisor = start_supervisor(concurrency=1, boot_timeout="3s", handlers="hangs_at_first_import,handlers_for_tests")
+
+    def phases() -> list[str]:
+        told = json.loads(nursery.run(["status", "--json"], supervisor.folder, supervisor.environment).stdout)
+        return [slot["phase"] for one in told["supervisors"] for slot in one["slots"]]
+
+    assert wait_until(phases, within=2, what="the supervisor's row") == ["booting"]
+    assert jobs[job].status == "queued"
     supervisor.wait_for_log("not ready in time", within=6)
     assert jobs.wait_for(job, within=6).attempts == 1
     wait_until(lambda: len(supervisor.workers()) == 1, what="one worker")

@@ -17,7 +17,7 @@ HANDLERS = "handlers_for_tests,handlers_of_leftovers"
 def test_whatever_a_job_leaves_in_its_process_the_next_one_finds_a_clean_one(
     start_supervisor: Callable[..., Supervisor], jobs: Jobs
 ) -> None:
-    """C12, E8: its own outcome stands, and what the next job sees is what the first one saw."""
+    """process C12, E8: its own outcome stands, and what the next job sees is what the first one saw."""
     supervisor = start_supervisor(handlers=HANDLERS, concurrency=1)
     clean = jobs.wait_for(jobs.enqueue("looks")).result
     for what in LEAVES:

@@ -57,7 +57,7 @@ def test_a_frozen_writer_comes_too_late(start_supervisor: Callable[..., Supervis
 
 
 def test_a_run_that_still_has_its_lease_survives_a_freeze(start_supervisor: Callable[..., Supervisor], jobs: Jobs) -> None:
-    """C10, rule 12: on waking, the supervisor asks the table, and kills only what is lost."""
+    """process C10, rule 12: on waking, the supervisor asks the table, and kills only what is lost."""
     supervisor = start_supervisor(concurrency=1)
     supervisor.wait_for_workers(1)
     job = jobs.enqueue("slow", {"seconds": 9})
@@ -82,7 +82,7 @@ def test_the_jobs_of_a_killed_supervisor_are_taken_over(start_supervisor: Callab
         jobs.wait_for_mark(job)
     workers = killed.workers()
     other = start_supervisor(concurrency=2)
-    other.wait_for_workers(2)
+    others = set(other.wait_for_workers(2))
     died_at = time.monotonic()
     killed.signal(signal.SIGKILL)
     wait_until(lambda: not any(map(is_running, workers)), within=1, what="the children's end")
@@ -91,6 +91,8 @@ def test_the_jobs_of_a_killed_supervisor_are_taken_over(start_supervisor: Callab
         assert jobs.wait_for(job).attempts == 2
         assert jobs.outcomes(job) == ["lost", "done"]
         assert not runs_overlap(jobs, job)
+    # Ten seconds old by now: what ends children with their parent has not ended any before.
+    assert set(other.workers()) == others
 
 
 def test_a_long_job_keeps_its_lease_although_it_holds_the_interpreter(
@@ -153,6 +155,7 @@ def test_an_interrupted_job_goes_back_at_once_and_uncounted(
         assert time.monotonic() - asked_at < 0.5 + 1 + 2
         row = jobs.get(job)
         assert (row.status, row.attempts, row.interruptions) == ("queued", 0, stops)
+        assert jobs.rows(job) == []
     start_supervisor(concurrency=1)
     assert jobs.wait_for(job).attempts == 1
     assert jobs.outcomes(job) == ["interrupted"] * 4 + ["done"]
@@ -176,20 +179,21 @@ def test_a_drain_kills_what_does_not_stop(start_supervisor: Callable[..., Superv
 def test_terms_in_quick_succession_are_one_and_a_later_one_stops_jobs(
     start_supervisor: Callable[..., Supervisor], jobs: Jobs
 ) -> None:
-    """B12, C20: five TERM in an instant let the job go on; another a second later stops it."""
+    """B12, C20: five in an instant let the job go on; another, a Ctrl-C for the whole group, stops it a second later."""
     supervisor = start_supervisor(concurrency=1, drain_timeout="20s")
     job = jobs.enqueue("slow", {"seconds": 30})
     jobs.wait_for_mark(job)
-    for _ in range(5):
-        supervisor.signal(signal.SIGTERM)
+    for signum in (signal.SIGINT, *[signal.SIGTERM] * 4):
+        supervisor.signal_group(signum)
     first = supervisor.wait_for_log(lambda line: line["event"].startswith("drain: claiming no more"))
     sent = time.monotonic()
     wait_until(lambda: time.monotonic() - sent > 1.1, what="the second in which signals are one")
     assert jobs.get(job).status == "running"
     assert not [line for line in supervisor.logs() if "stopping running jobs now" in line["event"]], first
-    supervisor.signal(signal.SIGINT)
+    supervisor.signal_group(signal.SIGINT)
     assert supervisor.wait(3) == 75
     assert jobs.get(job).status == "queued"
+    assert supervisor.left() == []
 
 
 def test_quit_kills_at_once(start_supervisor: Callable[..., Supervisor], jobs: Jobs) -> None:
@@ -213,7 +217,7 @@ def test_an_idle_supervisor_drains_at_once(start_supervisor: Callable[..., Super
 
 
 def test_other_signals_do_not_end_the_supervisor(start_supervisor: Callable[..., Supervisor], jobs: Jobs) -> None:
-    """C14: a job signals its group and its parent; only TERM would drain."""
+    """process C14: a job signals its group and its parent; only TERM would drain."""
     supervisor = start_supervisor(concurrency=1)
     supervisor.wait_for_workers(1)
     for signum in (signal.SIGUSR2, signal.SIGALRM, signal.SIGVTALRM, signal.SIGRTMIN, signal.SIGPIPE, signal.SIGWINCH):

@@ -10,8 +10,10 @@ import logging
 import os
 import platform
 import re
+import resource
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -89,6 +91,32 @@ class Untellable(Exception):
 def raises_what_cannot_be_told(job: Job) -> None:
     """Raise it."""
     raise Untellable(1, 2)
+
+
+class Unrebuildable(Exception):
+    """An exception that pickle can't take, nor make again from its arguments."""
+
+    def __init__(self, text: str, _other: object) -> None:
+        super().__init__(text)
+        self.socket = socket.socket()
+        self.call = lambda: None
+
+
+@marked("raises_what_cannot_be_rebuilt")
+def raises_what_cannot_be_rebuilt(job: Job) -> None:
+    """Raise it."""
+    raise Unrebuildable("the message", 2)
+
+
+@marked("allocates_more_than_it_may")
+def allocates_more_than_it_may(job: Job) -> None:
+    """Ask for more memory than a limit allows, and take the limit back."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (256 * 1024**2, before[1]))
+    try:
+        bytearray(1024**3)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 @marked("raises_much")

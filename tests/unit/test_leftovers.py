@@ -79,5 +79,5 @@ def found() -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("case", CASES)
 def test_what_a_job_leaves_is_found_and_named(found: dict[str, list[str]], case: str) -> None:
-    """C12, E8: and what has ended is no leftover."""
+    """process C12, E8: and what has ended is no leftover."""
     assert found[case] == CASES[case][1]
