@@ -18,6 +18,7 @@ from support.databases import Database
 from support.jobs import Jobs
 from support.processes import Supervisor
 from support.servers import Installation, Server, new_data, temporary_folder
+from support.tls import TlsProxy
 
 # What the shell says of a database or of Fencepost must not decide how a test ends.
 for name in [name for name in os.environ if name.startswith(("FENCEPOST_", "PG")) or name == "DATABASE_URL"]:
@@ -125,6 +126,22 @@ def own_database(own_server: Server, create_database: Callable[[Server], Databas
 def jobs(database: Database) -> Jobs:
     """The queue of `database`."""
     return Jobs(database)
+
+
+@pytest.fixture
+def start_tls(tmp_path: Path) -> Iterator[Callable[[int], TlsProxy]]:
+    """Put TLS before the servers of ports of this machine."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed")
+    started: list[TlsProxy] = []
+
+    def start(port: int) -> TlsProxy:
+        started.append(TlsProxy(port, tmp_path))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.close()
 
 
 @pytest.fixture
