@@ -61,6 +61,16 @@ class Record:
     kind: str = ""
     tenant: str = ""
 
+    def kills_itself_at(self, grace: float) -> float:
+        """Return when the kernel ends this worker, should the supervisor not have killed its run by then (protocol, rule 13).
+
+        `grace` is what the run has after it was asked to stop, in seconds of CLOCK_BOOTTIME, as all of them are.
+        """
+        return self.claimed_at + self.max_runtime + grace + UNLESS_KILLED
+
+
+UNLESS_KILLED = 3.0
+"""Seconds that the supervisor has for killing a run that does not stop: it takes one at most."""
 
 _RECORD = struct.Struct("<BQqqIIddddd64s64s")
 _CHECKSUM = struct.Struct("<I")

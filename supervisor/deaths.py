@@ -79,6 +79,11 @@ def death_of(status: int, max_rss_kib: int, *, out_of_memory: bool) -> Death:
 STATUS_LOST = Death(None, None, False, None)
 
 
+def ended_itself(death: Death, record: Record, at: float, grace: float) -> bool:
+    """Whether a worker that died at about `at` was killed by its own timer, and not by somebody."""
+    return death.signal == signal.SIGKILL and record.phase is Phase.running and at >= record.kills_itself_at(grace)
+
+
 def outcome_of(claim: Claim, dead: DeadWorker, default_wait: timedelta) -> Outcome:
     """Return how the run that `dead` still held under `claim` ended."""
     number = int(claim.name.rpartition(":")[2])

@@ -38,6 +38,7 @@ from fencepost.supervisor.replace import replace_workers
 from fencepost.supervisor.restart import fill_slots
 from fencepost.supervisor.signals import hold_signals, take_signals
 from fencepost.supervisor.slots import allow_descriptors
+from fencepost.supervisor.stall import Stall
 from fencepost.supervisor.state import Kill, Slot, State
 from fencepost.supervisor.sweep import sweep_expired
 from fencepost.supervisor.wake import listen, poll
@@ -165,6 +166,7 @@ async def _tick_until_done(state: State) -> None:
     # Longer than this and deadlines may have passed that nobody held (protocol, rules 10 and 12).
     too_long = period + state.settings.margin / 2
     last = boottime()
+    stall = Stall()
     draining: asyncio.Task[None] | None = None
     while state.exit_code is None and not (draining is not None and draining.done()):
         now = boottime()
@@ -172,7 +174,7 @@ async def _tick_until_done(state: State) -> None:
         last = now
         if gap:
             log.warning("the supervisor was not scheduled for a while", seconds=round(gap, 3))
-        for duty in (lambda: reap(state), lambda: watch(state, gap), lambda: fill_slots(state)):  # noqa: B023
+        for duty in (lambda: reap(state), lambda: watch(state, gap), lambda: fill_slots(state), lambda: stall.put_off(state)):  # noqa: B023
             _once(duty)
         if state.draining and draining is None:
             draining = asyncio.create_task(drain(state))
@@ -182,6 +184,8 @@ async def _tick_until_done(state: State) -> None:
                 await state.changed.wait()
         except TimeoutError:
             pass
+    # Whoever is left is killed next, with nothing in between.
+    stall.off()
     if draining is not None and draining.done() and draining.exception() is not None:
         log.error("the drain failed", error=str(draining.exception()))
 

@@ -1,4 +1,4 @@
-"""Reap what has died: workers, and as PID 1 or subreaper whoever else comes to us.
+"""Reap what has died: workers, and as their subreaper whoever else comes to us.
 
 Death is known from the kernel (pidfd, and SIGCHLD where there is none), never from the line: a program of the job may hold
 that open. The group is killed while its dead leader still holds the number; later the number may be a stranger's.
@@ -12,12 +12,13 @@ from dataclasses import replace
 
 import structlog
 
+from fencepost.board import boottime
 from fencepost.supervisor import cgroup
-from fencepost.supervisor.deaths import STATUS_LOST, DeadWorker, Death, death_of, signal_name
+from fencepost.supervisor.deaths import STATUS_LOST, DeadWorker, Death, death_of, ended_itself, signal_name
 from fencepost.supervisor.kill import told
 from fencepost.supervisor.restart import after_death, look_at_note
 from fencepost.supervisor.stacks import crash_text, stack_text
-from fencepost.supervisor.state import TRIAL, Child, State
+from fencepost.supervisor.state import TRIAL, Child, Kill, State
 
 log = structlog.get_logger()
 
@@ -47,13 +48,11 @@ def reap(state: State) -> None:
 def end_strays(state: State) -> None:
     """Kill what dead workers' jobs have left outside of their groups.
 
-    Living workers keep their own orphans (each is a subreaper), so what comes to us is a dead worker's. As PID 1 we also get
-    what probes and people in the container leave, and if we were born with children, what those leave: then only what bears
-    a worker's mark is killed.
+    Living workers keep their own orphans (each is a subreaper), so what comes to us is a dead worker's. If we were born with
+    children, a shell's that became us, what those leave comes too: then only what bears a worker's mark is killed.
     """
     ours = {child.pid for child in state.children()} | state.born_with
-    others_come_too = os.getpid() == 1 or bool(state.born_with)
-    found = {pid for pid in own_children() if pid not in ours and (not others_come_too or _bears_our_mark(pid))}
+    found = {pid for pid in own_children() if pid not in ours and (not state.born_with or _bears_our_mark(pid))}
     for pid in found - state.strays:
         log.warning("killed a program that a job had left behind", pid=pid, command=_command(pid))
     for pid in found:
@@ -98,6 +97,8 @@ def _bury(state: State, child: Child, death: Death) -> None:
     kill = child.kill
     if kill is None and child.doomed is not None and (record is None or record.claim == child.doomed.claim):
         kill = child.doomed
+    if kill is None and record is not None and ended_itself(death, record, boottime(), state.settings.kill_grace):
+        kill = Kill("max_runtime", record.claim, detail="by the kernel's timer: the supervisor was not there to do it")
     dead = DeadWorker(
         name=child.name,
         slot=child.slot,

@@ -68,6 +68,8 @@ def hold_signals() -> list[int]:
     held: list[int] = []
     for number in (TAKEN | WITHOUT_EFFECT) - {signal.SIGCHLD}:
         signal.signal(number, _leave if number in TO_LEAVE else lambda number, _frame: held.append(number))
+    # As PID 1's child it was forked with all of them blocked, and what came meanwhile comes now.
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     return held
 
 

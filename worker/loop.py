@@ -9,6 +9,7 @@ import structlog
 from structlog.contextvars import bound_contextvars
 
 from fencepost.board import Phase, Record, boottime
+from fencepost.deadline import Deadline
 from fencepost.handlers import Handler, handler_of
 from fencepost.job import Ended, Outcome
 from fencepost.jobs.claim import Claim
@@ -52,6 +53,7 @@ class Worker:
         self._stop = Stop(start.board)
         self._stacks = Stacks(start.stacks)
         self._memory = start.memory
+        self._deadline = _deadline()
         self._ran = 0
         self._leaving = False
 
@@ -112,6 +114,9 @@ class Worker:
             self._stacks.install()
             before = footprint(self._line.descriptors)
             self._line.say(running)
+            if self._deadline is not None:
+                # Should the supervisor not come to it (protocol, rule 13): this process, if not what it has started.
+                self._deadline.at(running.kills_itself_at(self._settings.kill_grace))
             log.debug("run started")
             # The handler's own code, so it is asked while the record says that its job runs.
             wait = wait_before_next(handler, self._settings, claim.attempt)
@@ -121,6 +126,8 @@ class Worker:
             outcome, finished = self._outcome(claim, handler, running)
             timer = stop_timers()
             self._line.say(replace(running, phase=Phase.finishing))
+            if self._deadline is not None:
+                self._deadline.off()
             reap_dead_programs(before)
             put_back_environment(before)
             line = self._line.has_ended()
@@ -160,3 +167,10 @@ class Worker:
             if run.in_doubt and self._finishes.is_done_on_record(claim):
                 return outcome, True
         return outcome, run.finished
+
+
+def _deadline() -> Deadline | None:
+    try:
+        return Deadline()
+    except OSError:
+        return None  # said by the supervisor, whose own is of more use

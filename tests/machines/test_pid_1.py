@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from support.jobs import Jobs
-from support.processes import Supervisor
+from support.processes import Supervisor, is_running
 from support.waiting import wait_until
 
 UNSHARE = ("--pid", "--fork", "--mount-proc", "--kill-child")
@@ -42,7 +42,7 @@ def inner(supervisor: Supervisor) -> psutil.Process:
 
 
 def test_as_pid_1_it_drains_on_term_and_leaves_with_its_code(as_pid_1: Callable[..., Supervisor], jobs: Jobs) -> None:
-    """C22: PID 1 is the supervisor itself; the job finishes, exit 0."""
+    """C22: PID 1 is ours, and passes TERM on; the job finishes, exit 0."""
     outer = as_pid_1(concurrency=1, drain_timeout="10s")
     job = jobs.enqueue("slow", {"seconds": 2})
     jobs.wait_for_mark(job)
@@ -66,5 +66,73 @@ def test_as_pid_1_it_reaps_strangers_and_ends_what_jobs_left(as_pid_1: Callable[
         return [f"{one.pid} {one.status()}" for one in inner(outer).children(recursive=True) if one.name() in ("sleep", "sh")]
 
     wait_until(lambda: not strangers(), what="the end of all strangers")
+    inner(outer).send_signal(signal.SIGTERM)
+    assert outer.wait(6) == 0
+
+
+def supervisor_in(outer: Supervisor) -> psutil.Process:
+    """Return the supervisor, which PID 1 stands in front of."""
+    (supervisor,) = wait_until(
+        lambda: [one for one in inner(outer).children() if one.cmdline()[0].startswith("fencepost: supervisor")],
+        what="the supervisor under PID 1",
+    )
+    return supervisor
+
+
+def test_as_pid_1_it_stands_in_front_of_the_supervisor_and_leaves_with_it(
+    as_pid_1: Callable[..., Supervisor], jobs: Jobs
+) -> None:
+    """G2, C17, rule 13: killed, the supervisor takes its workers and all that their jobs have started with it, at once."""
+    outer = as_pid_1(concurrency=1)
+    job = jobs.enqueue("hangs_with_a_program", {"new_session": True})
+    jobs.wait_for_mark(job)
+    supervisor = supervisor_in(outer)
+    below = wait_until(
+        lambda: [one for one in [supervisor.children(recursive=True)] if any(each.name() == "sleep" for each in one)],
+        what="the program",
+    )[0]
+    assert inner(outer).cmdline()[0].startswith("fencepost: init")
+    supervisor.kill()
+    assert outer.wait(3) == 128 + signal.SIGKILL
+    assert not any(one.is_running() for one in below)
+    outer.wait_for_log("the supervisor has died")
+
+
+def test_as_pid_1_a_stalled_supervisor_is_ended_and_the_container_with_it(
+    as_pid_1: Callable[..., Supervisor], jobs: Jobs
+) -> None:
+    """Rule 13: the kernel's timer, which has no power over PID 1, ends it before the lease of its job is over."""
+    outer = as_pid_1(concurrency=1)
+    job = jobs.enqueue("slow", {"seconds": 30})
+    jobs.wait_for_mark(job)
+    supervisor = supervisor_in(outer)
+    supervisor.suspend()
+    wait_until(lambda: not is_running(supervisor.pid), what="the end of the supervisor")
+    assert jobs.seconds_until(jobs.get(job).locked_until) > 0
+    assert outer.wait(5) == 128 + signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    "number", [signal.SIGUSR1, signal.SIGTTIN, signal.SIGHUP, signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH]
+)
+def test_as_pid_1_it_passes_signals_on(as_pid_1: Callable[..., Supervisor], number: signal.Signals) -> None:
+    """The supervisor does what it does for each, and says so; INT ends it, with its code."""
+    outer = as_pid_1(concurrency=1)
+    outer.wait_for_log("a worker is ready")
+    said = len(outer.logs())
+    inner(outer).send_signal(number)
+    if number != signal.SIGWINCH:
+        wait_until(lambda: len(outer.logs()) > said, what="a word on the signal")
+    inner(outer).send_signal(signal.SIGINT)
+    assert outer.wait(6) == 0
+
+
+def test_as_pid_1_wrong_settings_and_a_term_in_its_first_moment_end_it_with_its_codes(
+    as_pid_1: Callable[..., Supervisor],
+) -> None:
+    """B1: no signal is lost between PID 1's start and the supervisor's; what refuses the start is told by PID 1's own code."""
+    assert as_pid_1(concurrency=0).wait(6) == 78
+    outer = as_pid_1(concurrency=1)
+    wait_until(lambda: inner(outer).cmdline()[0].startswith("fencepost: init"), what="PID 1")
     inner(outer).send_signal(signal.SIGTERM)
     assert outer.wait(6) == 0

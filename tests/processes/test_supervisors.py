@@ -11,7 +11,7 @@ import pytest
 
 from support.databases import Database
 from support.jobs import Jobs
-from support.processes import Supervisor, is_running
+from support.processes import WITHOUT_TIMERS, Supervisor, is_running
 from support.waiting import wait_until
 
 
@@ -24,8 +24,11 @@ def runs_overlap(jobs: Jobs, job: int) -> bool:
 
 @pytest.mark.parametrize("first", ["the worker", "the supervisor"])
 def test_a_frozen_writer_comes_too_late(start_supervisor: Callable[..., Supervisor], jobs: Jobs, first: str) -> None:
-    """C31, rule 12: its late write is void if it wakes first, and it is stopped if its supervisor does; the slot works on."""
-    frozen = start_supervisor(concurrency=1)
+    """C31, rule 12: its late write is void if it wakes first, and it is stopped if its supervisor does; the slot works on.
+
+    Where the kernel gives no timer, that is: with one, neither wakes again.
+    """
+    frozen = start_supervisor(concurrency=1, files=WITHOUT_TIMERS)
     frozen.wait_for_workers(1)
     job = jobs.enqueue("writes", {"seconds": 3}, queue="default")
     jobs.wait_for_mark(job)
@@ -57,8 +60,11 @@ def test_a_frozen_writer_comes_too_late(start_supervisor: Callable[..., Supervis
 
 
 def test_a_run_that_still_has_its_lease_survives_a_freeze(start_supervisor: Callable[..., Supervisor], jobs: Jobs) -> None:
-    """process C10, rule 12: on waking, the supervisor asks the table, and kills only what is lost."""
-    supervisor = start_supervisor(concurrency=1)
+    """process C10, rule 12: on waking, the supervisor asks the table, and kills only what is lost.
+
+    Where the kernel gives no timer: with one, a freeze of less than the lease is survived so.
+    """
+    supervisor = start_supervisor(concurrency=1, files=WITHOUT_TIMERS)
     supervisor.wait_for_workers(1)
     job = jobs.enqueue("slow", {"seconds": 9})
     jobs.wait_for_mark(job)

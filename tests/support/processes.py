@@ -37,6 +37,18 @@ MARKER = "SUPERVISOR_UNDER_TEST"
 
 TITLE = "fencepost: worker"
 
+WITHOUT_TIMERS = {
+    "sitecustomize.py": """
+import fencepost.deadline
+
+def refuse(*_):
+    raise OSError(11, "no timer is given")
+
+fencepost.deadline.Deadline.__init__ = refuse
+"""
+}
+"""Files for a supervisor that no timer of the kernel's ends when it stalls, as where a sandbox gives none."""
+
 OF_THE_MACHINE = '"event": "the container allows little for these settings"'
 
 
