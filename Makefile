@@ -4,6 +4,8 @@
 # make soak   thousands of workers come and go (DEATHS=10000): the supervisor stays as it was
 # make times  how long it takes until a death is known, a slot filled, a job taken over: medians (ROUNDS=9)
 # make breakages   break the product on purpose, one promise at a time, and see that the tests find it (ONLY=fence)
+# make torture   three supervisors, jobs of all kinds and accidents at random: prove that nothing was lost (MINUTES=15 SEED=1)
+# make torture-broken   the same with the product broken on purpose, in four ways: see that each is found (SEED=1)
 # make docs   write docs/settings.md, and the settings in the README, from fencepost/settings.py
 # make check, make coverage, make format, make clean
 #
@@ -18,6 +20,11 @@ ARGS ?=
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
+MINUTES ?=
+SEED ?=
+BREAK ?=
+WITHOUT ?=
+
 # What the shell has set for another Python must not reach into ours.
 unexport PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX
 export PIP_USER := 0
@@ -31,7 +38,7 @@ ifneq ($(shell cat $(STAMP) 2>/dev/null),$(MADE_FOR))
 $(STAMP): FORCE
 endif
 
-.PHONY: help demo test lint soak times breakages docs check coverage format clean FORCE
+.PHONY: help demo test lint soak times breakages torture torture-broken docs check coverage format clean FORCE
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -61,6 +68,19 @@ times: $(STAMP)
 
 breakages: $(STAMP)
 	@$(BIN)/python tests/soak/breakages.py
+
+torture: $(STAMP)
+	@cd tests && MINUTES=$(MINUTES) SEED=$(SEED) BREAK=$(BREAK) WITHOUT=$(WITHOUT) $(abspath $(BIN))/python -m torture
+
+# Each has to be found by the claim that it breaks: the run may fail for other reasons.
+torture-broken: $(STAMP)
+	@mkdir -p .make; bad=0; \
+	for pair in fence:no_effect_came_too_late heartbeat:no_two_runs_overlapped \
+	    count:counted_runs_stay_in_budget tenant:tenants_write_their_own_rows; do \
+	    name=$${pair%%:*}; log=.make/torture-$$name.log; \
+	    $(MAKE) torture BREAK=$$name > $$log 2>&1; \
+	    if grep "^VIOLATED $${pair#*:}" $$log; then echo "found   $$name"; else echo "MISSED  $$name: $$log"; bad=1; fi; \
+	done; exit $$bad
 
 docs: $(STAMP)
 	@$(BIN)/python docs/write.py
