@@ -84,7 +84,9 @@ def no_two_runs_overlapped(history: History) -> Iterator[tuple[int, str]]:
                 orphan = line.what == "stray" and killed.get(supervisors.get(line.fence, 0), line.at) < line.at
                 if not orphan:
                     yield job, f"run {line.fence} acted at {line.at:.3f} (pid {line.pid}), after run {begun} had begun"
-            if line.what == "conflict" and not _is_frozen(frozen, line.other, line.at):
+            # The earlier of the two is at fault, whichever of them has told.
+            earlier = line.pid if line.fence < begun else line.other
+            if line.what == "conflict" and not _is_frozen(frozen, earlier, line.at):
                 yield job, f"run {line.fence} began at {line.at:.3f} while pid {line.other} still ran the job"
 
 

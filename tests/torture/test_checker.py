@@ -93,6 +93,10 @@ WRONG = {
     "an earlier run acts": (with_lines(line("act", 8.1 + INSTANT, 1, pid=11)), "no_two_runs_overlapped"),
     "an earlier run acts that was never frozen": (with_lines(line("act", 7.2, 1, pid=12)), "no_two_runs_overlapped"),
     "an earlier run hangs": (with_lines(line("conflict", 7.1, 2, pid=22, other=12)), "no_two_runs_overlapped"),
+    "an earlier run starts later, and tells": (
+        with_lines(line("conflict", 7.3, 1, pid=12, other=22)),
+        "no_two_runs_overlapped",
+    ),
     "an earlier run starts later": (with_lines(line("start", 7.3, 1, pid=12)), "no_two_runs_overlapped"),
     "what an earlier run left acts": (with_lines(line("stray", 7.2, 1, pid=13)), "no_two_runs_overlapped"),
     "a supervisor was stopped alone": (
@@ -138,6 +142,12 @@ def test_a_right_history_passes() -> None:
 
 def test_what_a_job_has_left_may_act_once_the_supervisor_that_would_have_ended_it_was_killed() -> None:
     history = with_lines(Line("killed supervisor", 7.1, pids=(10,)), line("stray", 7.2, 1, pid=13))
+    assert check(history) == []
+
+
+def test_a_run_that_was_frozen_before_its_start_may_start_in_the_instant_and_find_the_later_one_there() -> None:
+    moment = 8.0 + INSTANT / 2
+    history = with_lines(line("conflict", moment, 1, pid=11, other=22), line("start", moment, 1, pid=11))
     assert check(history) == []
 
 
