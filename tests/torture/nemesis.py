@@ -13,6 +13,7 @@ from contextlib import suppress
 from itertools import count
 from signal import SIGCONT, SIGKILL, SIGSTOP, Signals
 
+from support.processes import _descendants
 from torture.field import Field, Place
 from torture.handlers import LONG
 from torture.history import boottime, write
@@ -128,15 +129,18 @@ class Nemesis:
         supervisor = place.supervisor
         place.stopped_at = boottime()
         supervisor.signal(SIGSTOP)
-        pids: list[int] = []
-        # Again, until none is left that was forked while the others were stopped.
-        while found := [process.pid for process in supervisor.left() if process.pid not in pids]:
+        self._field.counts["hosts frozen"] += 1
+        pids = [supervisor.pid]
+        # Its workers are found at once; then whatever else is its own, until none is left that was forked in between.
+        found = list(_descendants(supervisor.pid))
+        while found:
             for pid in found:
                 _send(pid, SIGSTOP)
             pids += found
-        self._field.counts["hosts frozen"] += 1
-        write(self._field.file, "froze host", at=place.stopped_at, pids=pids)
-        pause = self._random.uniform(0, 0.3)
+            # Not before they are stopped: only from then on is a job excused.
+            write(self._field.file, "froze host", pids=[supervisor.pid, *found])
+            found = [process.pid for process in supervisor.left() if process.pid not in pids]
+        pause = self._random.uniform(0.15, 0.35)
 
         def wake() -> None:
             for pid in pids:
