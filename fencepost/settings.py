@@ -293,6 +293,10 @@ class Settings(BaseSettings):
             "default_transaction_isolation": r"read\ committed",
             "datestyle": "ISO",
             "intervalstyle": "postgres",
+            # The server must notice in its turn that our machine has vanished: until then it keeps what a job had locked.
+            "tcp_keepalives_idle": "5",
+            "tcp_keepalives_interval": "1",
+            "tcp_keepalives_count": "3",
         }
         ours = " ".join(f"-c {name}={value}" for name, value in {**always, **options}.items())
         # Behind the user's: the last of two counts.

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-PROGRAMS = {"unshare": "util-linux", "ip": "iproute2", "tc": "iproute2", "faketime": "faketime", "pgbouncer": "pgbouncer"}
+from support.networks import Machine
+
+PROGRAMS = {"unshare": "util-linux", "ip": "iproute2", "nft": "nftables", "faketime": "faketime", "pgbouncer": "pgbouncer"}
 """What these tests start, and the package of Debian that brings it; `.ci/run` installs them."""
+
+
+@pytest.fixture
+def machine() -> Iterator[Machine]:
+    """A machine of its own on the network."""
+    made = Machine()
+    yield made
+    made.remove()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

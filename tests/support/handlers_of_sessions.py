@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import os
+import select
 import signal
 import threading
 import time
 
 import psycopg
-from handlers_for_tests import insert_row, marked
+from handlers_for_tests import insert_row, mark, marked
 
 from fencepost import Job, handler
 
@@ -20,12 +21,29 @@ def rests(job: Job, *, seconds: float) -> None:
     time.sleep(seconds)
 
 
+@marked("rests_by_select")
+def rests_by_select(job: Job, *, seconds: float) -> None:
+    """Sleep as libfaketime lets one: under it, time.sleep fails."""
+    select.select([], [], [], seconds)
+
+
 @handler("rests_in_a_transaction")
 def rests_in_a_transaction(job: Job, *, seconds: float) -> None:
     """Write a row, and sleep before the commit."""
     with job.transaction() as conn:
         insert_row(conn, job)
         time.sleep(seconds)
+
+
+@marked("holds_a_lock_at_first")
+def holds_a_lock_at_first(job: Job, *, seconds: float = 60.0) -> None:
+    """Lock something of the job's own and write a row; the first time, sleep before the commit."""
+    with job.transaction() as conn:
+        conn.execute("select pg_advisory_xact_lock(%s)", [job.id])
+        insert_row(conn, job)
+        mark(job, "locked")
+        if job.attempt == 1:
+            time.sleep(seconds)
 
 
 @handler("reads_notes")

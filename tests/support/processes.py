@@ -53,7 +53,8 @@ OF_THE_MACHINE = '"event": "the container allows little for these settings"'
 
 
 class Supervisor:
-    """`fencepost run` in a process of its own, with all that it and its jobs start. `command` is what Python runs instead.
+    """`fencepost run` in a process of its own, with all that it and its jobs start. `command` is what Python runs instead;
+    `inside` is the program, with its arguments, that becomes that Python elsewhere.
 
     Keyword settings are FENCEPOST_… variables; one that is None is not set. `environment` adds others. `files` are put into its
     working directory, modules of handlers say.
@@ -65,6 +66,7 @@ class Supervisor:
         folder: Path,
         handlers: str = "handlers_for_tests,handlers_of_accidents",
         command: tuple[str, ...] | None = None,
+        inside: tuple[str, ...] = (),
         environment: Mapping[str, str] | None = None,
         files: Mapping[str, str] | None = None,
         **settings: object,
@@ -91,7 +93,7 @@ class Supervisor:
                 nursery.start(["run"], folder, self.environment, stdout, stderr)
                 if command is None
                 else subprocess.Popen(
-                    [sys.executable, *command],
+                    [*inside, sys.executable, *command],
                     cwd=folder,
                     env=self.environment,
                     stdin=subprocess.DEVNULL,
