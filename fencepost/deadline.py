@@ -9,7 +9,6 @@ keeps SIGKILL from the first process of a namespace.
 from __future__ import annotations
 
 import ctypes
-import ctypes.util
 import os
 import signal
 import time
@@ -58,8 +57,12 @@ class Deadline:
 
 
 def _library() -> ctypes.CDLL:
-    """Return the library that has the timers: the C library, or beside an old one librt."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if hasattr(libc, "timer_create"):
-        return libc
-    return ctypes.CDLL(ctypes.util.find_library("rt") or "librt.so.1", use_errno=True)
+    """Return the library with the timers: the C library itself, whatever was loaded in front of it; if it is old, librt."""
+    for name in ("libc.so.6", None, "librt.so.1"):
+        try:
+            library = ctypes.CDLL(name, use_errno=True)
+        except OSError:
+            continue  # another C library than glibc
+        if hasattr(library, "timer_create"):
+            return library
+    raise OSError("no library has timer_create")

@@ -11,7 +11,7 @@ import pytest
 
 from support.networks import Machine
 
-PROGRAMS = {"unshare": "util-linux", "ip": "iproute2", "nft": "nftables", "faketime": "faketime", "pgbouncer": "pgbouncer"}
+PROGRAMS = {"unshare": "util-linux", "ip": "iproute2", "nft": "nftables", "faketime": "faketime"}
 """What these tests start, and the package of Debian that brings it; `.ci/run` installs them."""
 
 

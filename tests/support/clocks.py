@@ -1,4 +1,4 @@
-"""A wall clock of a supervisor's own, wrong by as much as a test says. What it measures lengths by stays right (libfaketime)."""
+"""A wall clock of a supervisor's own, wrong by as much as a test says. What it measures lengths by stays right: libfaketime."""
 
 from __future__ import annotations
 
