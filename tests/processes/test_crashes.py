@@ -24,7 +24,7 @@ DEATHS = [
 def test_a_job_that_kills_its_process_runs_as_often_as_it_may_and_is_dead(
     start_supervisor: Callable[..., Supervisor], jobs: Jobs
 ) -> None:
-    """C01, C02, C16: exactly three runs, the cause in the list, five jobs behind them and one beside them undisturbed."""
+    """D7, C01, C02, C16: exactly three runs, the cause in the list, five jobs behind them and one beside them undisturbed."""
     beside = jobs.enqueue("slow", {"seconds": 4})
     poisons = [(jobs.enqueue(kind, payload, max_attempts=3), cause) for kind, payload, cause in DEATHS]
     behind = [jobs.enqueue("ok") for _ in range(5)]
@@ -114,7 +114,7 @@ RAISED_OR_RETURNED: list[tuple[str, dict[str, Any], str]] = [
 
 
 def test_whatever_a_job_raises_or_returns_is_a_failed_run(start_supervisor: Callable[..., Supervisor], jobs: Jobs) -> None:
-    """B3, E1, E2, E3, C04, C15, C16, C73, C74, C76: twice and dead; each run booked within 2 s, bounded, with the class.
+    """C3, E1, E2, E3, E11, B3, C04, C15, C16, C73, C74, C76: twice, and dead; each booked within 2 s, bounded, with the class.
 
     One worker serves all of them.
     """

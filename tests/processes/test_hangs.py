@@ -44,7 +44,7 @@ DO_NOT_WANT_TO_STOP = ["swallows_everything", "stops_itself", "blocks_signals", 
 
 
 def test_a_job_that_does_not_want_to_stop_is_killed(start_supervisor: Callable[..., Supervisor], jobs: Jobs) -> None:
-    """C1, C13, C94: dead by max runtime + grace + 1 s, never a success; its slot works on."""
+    """C1, C3, C13, C94: dead by max runtime + grace + 1 s, never a success; its slot works on."""
     supervisor = start_supervisor(concurrency=2, kill_grace="0.5s")
     enqueued = [(kind, jobs.enqueue(kind, max_runtime=1, max_attempts=1)) for kind in DO_NOT_WANT_TO_STOP]
     after = jobs.enqueue("ok")

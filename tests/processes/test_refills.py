@@ -29,7 +29,7 @@ threading.Thread(target=log_for_ever, name="logs-beside", daemon=True).start()
 def test_a_lock_that_another_thread_holds_as_a_worker_is_forked_does_not_stop_it(
     start_supervisor: Callable[..., Supervisor], jobs: Jobs
 ) -> None:
-    """C12: thirty killed, thirty ready within 2 s; the thread is named once, as none that we know of."""
+    """F1, C12: thirty killed, thirty ready within 2 s; the thread is named once, as none that we know of."""
     supervisor = start_supervisor(
         concurrency=3, heartbeat="50ms", lease="6s", poll="30s", files={"sitecustomize.py": LOGS_BESIDE}
     )

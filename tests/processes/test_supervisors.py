@@ -80,7 +80,7 @@ def test_a_run_that_still_has_its_lease_survives_a_freeze(start_supervisor: Call
 
 
 def test_the_jobs_of_a_killed_supervisor_are_taken_over(start_supervisor: Callable[..., Supervisor], jobs: Jobs) -> None:
-    """C17, C28, C39, G2: its children die with it, and others run its jobs at attempt 2 in the promised time, not before."""
+    """C17, C28, C39, D8, G2: its children die with it, and others run its jobs at attempt 2 in the promised time."""
     killed = start_supervisor(concurrency=2)
     killed.wait_for_workers(2)
     taken = [jobs.enqueue("slow", {"seconds": 4}) for _ in range(2)]
@@ -135,7 +135,7 @@ def test_a_heartbeat_that_crosses_a_finish_costs_nobody_anything(
 
 
 def test_a_drain_lets_a_running_job_finish(start_supervisor: Callable[..., Supervisor], jobs: Jobs) -> None:
-    """C19, promise 8: TERM, even to the whole group; the job finishes, no other one starts, exit 0."""
+    """B6, C19, promise 8: TERM, even to the whole group; the job finishes, no other one starts, exit 0."""
     supervisor = start_supervisor(concurrency=1)
     job = jobs.enqueue("slow", {"seconds": 2})
     jobs.wait_for_mark(job)
@@ -185,7 +185,7 @@ def test_a_drain_kills_what_does_not_stop(start_supervisor: Callable[..., Superv
 def test_terms_in_quick_succession_are_one_and_a_later_one_stops_jobs(
     start_supervisor: Callable[..., Supervisor], jobs: Jobs
 ) -> None:
-    """B12, C20: five in an instant let the job go on; another, a Ctrl-C for the whole group, stops it a second later."""
+    """B6, B12, C20: five in an instant let the job go on; another, a Ctrl-C for the whole group, stops it a second later."""
     supervisor = start_supervisor(concurrency=1, drain_timeout="20s")
     job = jobs.enqueue("slow", {"seconds": 30})
     jobs.wait_for_mark(job)

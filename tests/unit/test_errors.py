@@ -124,7 +124,7 @@ def test_a_name_that_fights_being_told() -> None:
 
 
 def test_a_huge_text_is_bounded_in_time_and_memory() -> None:
-    """C76, E1: 50 MB here; what is kept of it, the time and the memory do not grow with it beyond a few copies."""
+    """C76, E1, E11: 50 MB here; what is kept of it, the time and the memory do not grow with it beyond a few copies."""
     size = 50_000_000
     error = caught(ValueError("x" * size))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -202,7 +202,7 @@ def test_a_group_of_very_many_is_bounded() -> None:
     "text", ["bad\0byte", "half \ud800 pair", "\udfff", "\x1b[31mred", "a\r\nb", "\N{PILE OF POO}" * 100_000]
 )
 def test_what_postgresql_or_utf8_cannot_hold_is_replaced(text: str) -> None:
-    """C74: and the rest is kept."""
+    """C74, E11: and the rest is kept."""
     description = described(ValueError(text))
     for part in ("bad", "byte", "half ", " pair", "red"):
         assert (part in description["message"]) == (part in text)
