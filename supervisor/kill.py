@@ -95,7 +95,7 @@ async def kill_run(child: Child, why: Kill) -> None:
 
 def kill(child: Child, why: Kill) -> None:
     """SIGKILL to the child and its group, for `why`."""
-    child.kill = why
+    child.kill, child.killed_at = why, boottime()
     send_group(child, signal.SIGKILL)
 
 

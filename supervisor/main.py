@@ -195,7 +195,8 @@ async def _leave(state: State) -> None:
     for child in state.children():
         kill(child, Kill("drain", -1))
     until = boottime() + 1.0
-    while state.children() and boottime() < until:
+    # One that has outlived its SIGKILL is not waited for once more.
+    while any(not child.outlives_its_kill for child in state.children()) and boottime() < until:
         reap(state)
         await asyncio.sleep(0.01)
     if children := state.children():

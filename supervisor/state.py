@@ -57,6 +57,9 @@ class Child:
     doomed: Kill | None = None
     """The kill that is coming: the run has used up its grace, and its stacks are being written."""
     kill: Kill | None = None
+    killed_at: float = 0.0
+    outlives_its_kill: bool = False
+    """Whether SIGKILL has not ended it: it sleeps in the kernel, and nobody can."""
     held_since: float | None = None
     """Since when its group is stopped, until a heartbeat tells whether the run still has its lease."""
     unreadable_since: float | None = None

@@ -27,6 +27,9 @@ CLAIM_MAY_TAKE = 30.0
 LEAVING_MAY_TAKE = 3.0
 """Seconds that a worker gets to flush what jobs have left in buffers, to whoever reads them. It holds no job any more."""
 
+DYING_MAY_TAKE = 2.0
+"""Seconds from SIGKILL to a worker's end: giving back much memory takes a while."""
+
 UNREADABLE_FOR = 1.0
 """Seconds that a record may be unreadable: longer than it takes to write one, on any machine."""
 
@@ -86,6 +89,7 @@ def watch(state: State, gap: float) -> None:
         child.board.say_again()
         look_at_note(state, child)
         if child.kill is not None:
+            _dies(child, now)
             continue
         record = child.record()
         if record is None:
@@ -113,6 +117,20 @@ def watch(state: State, gap: float) -> None:
                 kill(child, Kill("it did not come to leave", record.claim))
             case _:
                 pass
+
+
+def _dies(child: Child, now: float) -> None:
+    if not child.outlives_its_kill and now - child.killed_at > DYING_MAY_TAKE:
+        # In the kernel, waiting for a disk or a network share. What it holds is not given to another while it lives.
+        child.outlives_its_kill = True
+        log.error(
+            "SIGKILL does not end a worker: slot and lease stay with it, as long as it lives",
+            slot=child.slot,
+            worker=child.name,
+            pid=child.pid,
+            reason=child.kill.reason if child.kill is not None else None,
+            **told(child),
+        )
 
 
 def _lease_is_over(state: State, child: Child, record: Record, now: float, gap: float) -> None:
