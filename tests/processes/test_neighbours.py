@@ -162,3 +162,70 @@ def test_a_scheduled_job_starts_when_it_is_due(start_supervisor: Callable[..., S
     row = jobs.wait_for(job, within=5)
     assert (row.started_at - row.run_at).total_seconds() < 0.5
     wait_until(supervisor.is_alive)
+
+
+def test_a_disk_without_room_costs_log_lines_and_nothing_else(
+    start_supervisor: Callable[..., Supervisor], jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C11: no place for logs nor for temporary files: workers are held to their deadlines and replaced, leases are kept."""
+    monkeypatch.setattr("sys.executable", "/bin/sh")
+    supervisor = start_supervisor(
+        command=("-c", f'exec "{PYTHON}" -m fencepost run >/dev/full 2>/dev/full'),
+        environment={"TMPDIR": "/nowhere"},
+        lease="3s",
+        heartbeat="0.6s",
+        kill_grace="0.3s",
+        concurrency=2,
+    )
+    workers = supervisor.wait_for_workers(2)
+    hung = jobs.enqueue("swallows_everything", max_runtime=0.5, max_attempts=1)
+    slow = jobs.enqueue("slow", {"seconds": 4})
+    jobs.wait_for(hung, "dead", within=4)
+    assert jobs.outcomes(hung) == ["overran"]
+    assert jobs.wait_for(slow).attempts == 1
+    assert len(set(workers) & set(supervisor.wait_for_workers(2))) == 1
+    supervisor.signal(signal.SIGTERM)
+    assert supervisor.wait(6) == 0
+
+
+EACH_DUTY_FAILS_TWICE = """
+import functools, sys
+from fencepost.supervisor import main
+
+def failing_twice(duty):
+    left = [2]
+    @functools.wraps(duty)
+    def act(*arguments):
+        if left[0]:
+            left[0] -= 1
+            raise ValueError(f"on purpose: {duty.__name__}")
+        return duty(*arguments)
+    return act
+
+for name in ("reap", "watch", "fill_slots", "beat", "sweep_expired", "poll", "listen", "keep_row", "replace_workers"):
+    setattr(main, name, failing_twice(getattr(main, name)))
+sys.argv = ["fencepost", "run"]
+from fencepost.cli import main as cli
+cli()
+"""
+
+
+def test_an_error_in_any_duty_is_logged_and_the_duty_goes_on(
+    start_supervisor: Callable[..., Supervisor], jobs: Jobs, database: Database
+) -> None:
+    """E7: twice in each; then workers are there and replaced, leases kept, what is due is found, and a HUP is obeyed."""
+    supervisor = start_supervisor(command=("-c", EACH_DUTY_FAILS_TWICE), concurrency=1, lease="4s", heartbeat="0.8s")
+    (worker,) = supervisor.wait_for_workers(1)
+    for duty in ("beat", "sweep_expired", "poll", "listen", "keep_row", "replace_workers"):
+        supervisor.wait_for_log(lambda line, duty=duty: line.get("duty") == duty and "on purpose" in line["error"])
+    for duty in ("reap", "watch", "fill_slots"):
+        supervisor.wait_for_log(lambda line, duty=duty: line["event"] == "a duty failed" and duty in line["error"])
+    wait_until(lambda: database.value("select count(*) from fencepost.supervisors") == 1, what="the supervisor's row")
+    assert jobs.wait_for(jobs.enqueue("slow", {"seconds": 5})).attempts == 1
+    os.kill(worker, signal.SIGKILL)
+    wait_until(lambda: worker not in supervisor.workers(), what="the reaping")
+    supervisor.wait_for_workers(1)
+    supervisor.signal(signal.SIGHUP)
+    supervisor.wait_for_log("all workers are replaced")
+    supervisor.signal(signal.SIGTERM)
+    assert supervisor.wait(6) == 0
