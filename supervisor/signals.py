@@ -23,6 +23,9 @@ log = structlog.get_logger()
 DUPLICATES_WITHIN = 1.0
 """Seconds in which further signals to stop are taken as the same one: several senders, or one that is in a hurry."""
 
+TOLD_AGAIN_AFTER = 10.0
+"""Seconds in which a signal without effect is told of once."""
+
 TAKEN = {
     signal.SIGTERM,
     signal.SIGINT,
@@ -89,6 +92,7 @@ def take_signals(state: State, held: list[int]) -> None:
         signal.signal(ignored, signal.SIG_IGN)
     loop = asyncio.get_running_loop()
     last = [float("-inf")]
+    told: dict[str, float] = {}
 
     def terminate(name: str) -> None:
         now = boottime()
@@ -106,10 +110,21 @@ def take_signals(state: State, held: list[int]) -> None:
     for number, act in UNLESS_DRAINING.items():
         loop.add_signal_handler(number, _unless_draining, state, number, act)
     for number in WITHOUT_EFFECT:
-        loop.add_signal_handler(number, lambda name: log.info("a signal without effect", signal=name), signal_name(number))
+        loop.add_signal_handler(number, _tell_once, signal_name(number), told)
     for came in held:
         os.kill(os.getpid(), came)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def _tell_once(name: str, told: dict[str, float]) -> None:
+    """Tell of a signal without effect, but not of each: a job can send them by the thousand.
+
+    And a job that sets O_ASYNC on the stderr that it shares with us has each line answered with a signal: it would never end.
+    """
+    now = boottime()
+    if now - told.get(name, float("-inf")) >= TOLD_AGAIN_AFTER:
+        told[name] = now
+        log.info("a signal without effect", signal=name)
 
 
 def _unless_draining(state: State, number: signal.Signals, act: Callable[[State], None]) -> None:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from signal import SIGCONT, SIGHUP, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1
+from signal import SIGCONT, SIGHUP, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2
 
 import pytest
 
@@ -255,6 +255,20 @@ def test_nothing_ends_a_drain(start_supervisor: Callable[..., Supervisor], jobs:
     assert supervisor.wait() == 0
     assert jobs.get(job).status == "done"
     assert jobs.get(after).status == "queued"
+
+
+def test_a_signal_without_effect_is_not_told_each_time(start_supervisor: Callable[..., Supervisor]) -> None:
+    """A job can send thousands, and one that has set O_ASYNC on our stderr has each line answered with another."""
+    supervisor = start_supervisor(concurrency=1)
+    supervisor.wait_for_workers(1)
+    supervisor.signal(SIGUSR2)
+    supervisor.wait_for_log("a signal without effect")
+    for _ in range(3):
+        supervisor.signal(SIGUSR2)
+    # Delivered after those, and told after them.
+    supervisor.signal(SIGCONT)
+    supervisor.wait_for_log("SIGCONT: ")
+    assert len([line for line in supervisor.logs() if line["event"] == "a signal without effect"]) == 1
 
 
 # ---- USR1
