@@ -1,6 +1,6 @@
 """The story that the demo tells.
 
-    a supervisor takes the late writer, and is frozen with it
+    a supervisor takes the late writer, and is frozen with it; the kernel, which would end it for that, was given no timer to
     another supervisor takes all the rest, and after its lease the late writer too
     the two that were frozen wake up, too late
     all jobs have come to rest: both supervisors are drained
@@ -76,7 +76,7 @@ class Story:
 
     def _freeze(self, look: Onlooker) -> None:
         self._late_id = database.enqueue_late(self._server)
-        self._frozen.start(self._server.conninfo(WORKER), concurrency=1, queues="late")
+        self._frozen.start(self._server.conninfo(WORKER), concurrency=1, queues="late", wakes_late=True)
         worker = self._stop.until(self._worker_of_late, 20, "the start of the late writer")
         self._frozen.freeze(worker)
         self._frozen_at = time.monotonic()

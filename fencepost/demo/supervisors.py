@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from fencepost.demo import programs
 from fencepost.demo.stop import Stop, Trouble
 
@@ -67,13 +69,19 @@ class Supervisor:
 
     # ---- its life
 
-    def start(self, database_url: str, *, concurrency: int, queues: str) -> None:
-        """Start it, as the plain login that `database_url` names."""
+    def start(self, database_url: str, *, concurrency: int, queues: str, wakes_late: bool = False) -> None:
+        """Start it, as the plain login that `database_url` names.
+
+        With `wakes_late` the kernel gives it no timer, and so does not end it when it has been frozen past its leases.
+        """
         given = {**SETTINGS, "DATABASE_URL": database_url, "CONCURRENCY": str(concurrency), "QUEUES": queues}
         environment = {**self._environment, **{f"FENCEPOST_{name}": value for name, value in given.items()}}
         command = [sys.executable, "-m", "fencepost", "run"]
         # Its own folder as working directory: a module of the caller's could bear the name of one of ours.
         self._process = programs.start(command, self.log, environment, dies_by=signal.SIGKILL, folder=self._folder)
+        if wakes_late:
+            # Of what timers take, none: set long before it asks for one, which it does when it has seen the database.
+            psutil.Process(self._process.pid).rlimit(psutil.RLIMIT_SIGPENDING, (0, 0))
         self._started_at = time.monotonic()
 
     @property

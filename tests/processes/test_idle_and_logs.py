@@ -12,12 +12,19 @@ from support.processes import Supervisor
 from support.waiting import wait_until
 
 
+def ready(supervisor: Supervisor) -> list[str]:
+    """Return the names of the workers that were said to be ready."""
+    return [line["worker"] for line in supervisor.logs() if line["event"] == "a worker is ready"]
+
+
 def test_idle_workers_send_no_statements(start_supervisor: Callable[..., Supervisor], jobs: Jobs, database: Database) -> None:
     """C113, promise 12: three seconds in which no worker's session does anything; a job then starts at once all the same."""
     supervisor = start_supervisor(concurrency=4)
     for job in [jobs.enqueue("quick") for _ in range(20)]:
         jobs.wait_for(job)
-    workers = [line["worker"] for line in supervisor.logs() if line["event"] == "a worker is ready"]
+    # Told at the next tick, and jobs may have been done by then.
+    wait_until(lambda: len(ready(supervisor)) == 4, what="a line on each worker")
+    workers = ready(supervisor)
     last = """
         select application_name, max(state_change) from pg_stat_activity
         where application_name = any (%s) group by 1 order by 1

@@ -132,7 +132,8 @@ def test_ended_sessions_cost_no_attempt(start_supervisor: Callable[..., Supervis
         )
         row = jobs.wait_for(jobs.enqueue("ok"))
         assert row.attempts == 1
-        assert (row.started_at - row.created_at).total_seconds() < 2
+        # The workers' sessions are ended, too: what wakes them comes soon, and then they connect.
+        assert (row.started_at - row.created_at).total_seconds() < 5
     assert supervisor.is_alive()
 
 

@@ -12,7 +12,7 @@ import pytest
 from support import nursery
 from support.databases import Database
 from support.jobs import Jobs
-from support.processes import Supervisor
+from support.processes import WITHOUT_TIMERS, Supervisor
 from support.waiting import wait_until
 
 ENDS = """
@@ -61,7 +61,8 @@ def test_a_job_that_is_done_stays_done_though_supervisors_are_late_again_and_aga
     """
     database.execute(ENDS)
     settings = {"lease": "2s", "heartbeat": "0.4s", "max_attempts": 20, "backoff": "0s", "drain_timeout": "0.5s"}
-    supervisors = [start_supervisor(**settings) for _ in range(2)]
+    # With a timer of the kernel's none would wake again.
+    supervisors = [start_supervisor(files=WITHOUT_TIMERS, **settings) for _ in range(2)]
     for supervisor in supervisors:
         supervisor.wait_for_workers(2)
     made: list[int] = []
