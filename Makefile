@@ -6,6 +6,9 @@
 # make breakages   break the product on purpose, one promise at a time, and see that the tests find it (ONLY=fence)
 # make torture   three supervisors, jobs of all kinds and accidents at random: prove that nothing was lost (MINUTES=15 SEED=1)
 # make torture-broken   the same with the product broken on purpose, in four ways: see that each is found (SEED=1)
+=======
+# make compare    the same accidents for Fencepost and other queues, an hour (ONLY=chancy,oban QUICK=exit,freeze)
+>>>>>>> ba84d49 (Compare what becomes of jobs in crashes, here and in other queues)
 # make docs   write docs/settings.md, and the settings in the README, from fencepost/settings.py
 # make check, make coverage, make format, make clean
 #
@@ -38,7 +41,7 @@ ifneq ($(shell cat $(STAMP) 2>/dev/null),$(MADE_FOR))
 $(STAMP): FORCE
 endif
 
-.PHONY: help demo test lint soak times breakages torture torture-broken docs check coverage format clean FORCE
+.PHONY: help demo test lint soak times breakages torture torture-broken compare docs check coverage format clean FORCE
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -69,6 +72,7 @@ times: $(STAMP)
 breakages: $(STAMP)
 	@$(BIN)/python tests/soak/breakages.py
 
+<<<<<<< HEAD
 torture: $(STAMP)
 	@cd tests && MINUTES=$(MINUTES) SEED=$(SEED) BREAK=$(BREAK) WITHOUT=$(WITHOUT) $(abspath $(BIN))/python -m torture
 
@@ -81,6 +85,10 @@ torture-broken: $(STAMP)
 	    $(MAKE) torture BREAK=$$name > $$log 2>&1; \
 	    if grep "^VIOLATED $${pair#*:}" $$log; then echo "found   $$name"; else echo "MISSED  $$name: $$log"; bad=1; fi; \
 	done; exit $$bad
+
+# The peers get environments of their own, below .make/compare; what it measures is written below benchmarks/crash.
+compare: $(STAMP)
+	@PYTHONPATH=tests $(BIN)/python benchmarks/crash/compare.py
 
 docs: $(STAMP)
 	@$(BIN)/python docs/write.py

@@ -1,0 +1,71 @@
+# /// script
+# requires-python = ">=3.13"
+# dependencies = ["horsies==0.5.4", "psycopg[binary]"]
+#
+# [tool.crash]
+# name = "horsies"
+# several = true
+# rescue = "running task stale after 10 s (default 300 s), looked for every 2 s"
+# worker = ["{bin}/horsies", "worker", "with_horsies:app", "--processes=4"]
+# jobs = """
+# select kwargs::jsonb->>'label',
+#     case status::text when 'PENDING' then 'waiting' when 'CLAIMED' then 'waiting' when 'RUNNING' then 'running'
+#         when 'COMPLETED' then 'done' else 'dead' end,
+#     retry_count || '/' || max_retries
+# from horsies_tasks"""
+# ///
+"""horsies, four processes, its recovery as short as the others'.
+
+A lost run is tried again only where the task's retry policy lists WORKER_CRASHED: it does here. Two retries are three runs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import accident
+from horsies import AppConfig, Horsies, PostgresConfig, RetryPolicy, TaskError, TaskResult
+from horsies.core.models.recovery import RecoveryConfig
+
+app = Horsies(
+    AppConfig(
+        broker=PostgresConfig(database_url=accident.DATABASE_URL.replace("postgresql:", "postgresql+psycopg:")),
+        recovery=RecoveryConfig(
+            claimed_stale_threshold_ms=10_000,
+            claimer_heartbeat_interval_ms=2000,
+            running_stale_threshold_ms=10_000,
+            runner_heartbeat_interval_ms=2000,
+            finalizing_stale_threshold_ms=10_000,
+            check_interval_ms=2000,
+        ),
+    )
+)
+thrice = RetryPolicy.fixed([1, 1], auto_retry_for=["UNHANDLED_EXCEPTION", "WORKER_CRASHED", "TASK_TIMEOUT"], jitter=False)
+
+
+@app.task("work", retry_policy=thrice)
+def work(*, label: str, ticks: int) -> TaskResult[int, TaskError]:
+    accident.work(label, ticks)
+    return TaskResult(ok=1)
+
+
+@app.task("poison", retry_policy=thrice, timeout_ms=accident.POISON_LIMIT * 1000)
+def poison(*, label: str, way: str) -> TaskResult[int, TaskError]:
+    accident.poison(label, way)
+    return TaskResult(ok=1)
+
+
+app.discover_tasks(["with_horsies"])
+
+if __name__ == "__main__":
+    from with_horsies import poison, work  # so that the tasks are not called __main__
+
+    if sys.argv[1] == "enqueue":
+        for payload in accident.payloads():
+            sent = (poison if "way" in payload else work).send(**payload)
+            if sent.is_err():
+                raise SystemExit(str(sent.err_value))
+    # The first task sent creates the schema; it leaves threads that would wait.
+    sys.stdout.flush()
+    os._exit(0)
