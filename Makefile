@@ -6,9 +6,7 @@
 # make breakages   break the product on purpose, one promise at a time, and see that the tests find it (ONLY=fence)
 # make torture   three supervisors, jobs of all kinds and accidents at random: prove that nothing was lost (MINUTES=15 SEED=1)
 # make torture-broken   the same with the product broken on purpose, in four ways: see that each is found (SEED=1)
-=======
 # make compare    the same accidents for Fencepost and other queues, an hour (ONLY=chancy,oban QUICK=exit,freeze)
->>>>>>> ba84d49 (Compare what becomes of jobs in crashes, here and in other queues)
 # make docs   write docs/settings.md, and the settings in the README, from fencepost/settings.py
 # make check, make coverage, make format, make clean
 #
@@ -72,7 +70,6 @@ times: $(STAMP)
 breakages: $(STAMP)
 	@$(BIN)/python tests/soak/breakages.py
 
-<<<<<<< HEAD
 torture: $(STAMP)
 	@cd tests && MINUTES=$(MINUTES) SEED=$(SEED) BREAK=$(BREAK) WITHOUT=$(WITHOUT) $(abspath $(BIN))/python -m torture
 
