@@ -39,7 +39,7 @@ class Stall:
     def put_off(self, state: State) -> None:
         """Put the end off for as long as no lease that is held, or may be taken from now on, could have ended."""
         if self._deadline is not None:
-            held = [(child.kept, record) for child in state.children() if (record := child.record()) is not None]
+            held = [(child.kept, child.record()) for child in state.children()]
             self._deadline.at(ends_at(held, boottime(), state.settings))
 
     def off(self) -> None:
@@ -48,17 +48,19 @@ class Stall:
             self._deadline.off()
 
 
-def ends_at(held: list[tuple[tuple[int, float], Record]], now: float, settings: Settings) -> float:
+def ends_at(held: list[tuple[tuple[int, float], Record | None]], now: float, settings: Settings) -> float:
     """Return until when, in seconds of CLOCK_BOOTTIME, this process may be away.
 
     `held` is of each child the claim that the last answered heartbeat was for, with when that was sent, and its record. What
-    a record says can bring the end nearer, to a tick from now, and not put it off: a claim that begins later has its lease
-    from then.
+    a record says can bring the end nearer, to half a margin from now, and not put it off: a claim that begins later has its
+    lease from then. One that can't be read just now may be of any lease.
     """
     late = settings.margin / 2
     first = now
     for (claim, kept_at), record in held:
-        if record.phase in HOLDS:
+        if record is None:
+            first = float("-inf")
+        elif record.phase in HOLDS:
             since = max(record.claimed_at, kept_at) if record.claim == claim else record.claimed_at
             first = min(first, since)
     # The tick that is now has looked at all of them: what is over is being killed, and must not take everybody along.

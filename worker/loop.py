@@ -125,9 +125,7 @@ class Worker:
 
             outcome, finished = self._outcome(claim, handler, running)
             timer = stop_timers()
-            self._line.say(replace(running, phase=Phase.finishing))
-            if self._deadline is not None:
-                self._deadline.off()
+            self._finishing(running)
             reap_dead_programs(before)
             put_back_environment(before)
             line = self._line.has_ended()
@@ -139,6 +137,12 @@ class Worker:
             if not finished:
                 self._finishes.write(claim, outcome)
             self._session.clean()
+
+    def _finishing(self, running: Record) -> None:
+        """Say that no code of the job runs any more. How long its finish may take is for the supervisor to decide."""
+        if self._deadline is not None:
+            self._deadline.off()
+        self._line.say(replace(running, phase=Phase.finishing))
 
     def _outcome(self, claim: Claim, handler: Handler, running: Record) -> tuple[Outcome, bool]:
         """Run the handler; return how that ended, and whether it is written already."""
@@ -154,7 +158,7 @@ class Worker:
             transactions,
             self._stop,
             self._settings,
-            lambda: self._line.say(replace(running, phase=Phase.finishing)),
+            lambda: self._finishing(running),
         )
         outcome = run.call(running.claim)
         if not self._session.is_whole():

@@ -38,7 +38,7 @@ def run() -> int:
     """  # noqa: D301  # click's own mark for lines that it must not wrap
     settings = settings_module.read(need_handlers=True)
     # The other commands need neither logs nor processes, and come quicker without.
-    from fencepost.supervisor.init import stand_in_front  # noqa: PLC0415
+    from fencepost.supervisor.init import stand_in_front  # noqa: PLC0415  # nor this
 
     # Before anything is loaded that PID 1 has no use for.
     stand_in_front(settings)

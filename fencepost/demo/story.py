@@ -1,9 +1,11 @@
 """The story that the demo tells.
 
-    a supervisor takes the late writer, and is frozen with it; the kernel, which would end it for that, was given no timer to
+    a supervisor takes the late writer, and is frozen with it
     another supervisor takes all the rest, and after its lease the late writer too
     the two that were frozen wake up, too late
     all jobs have come to rest: both supervisors are drained
+
+The kernel would end the first one while it is frozen, and nothing would come late: here it may not, so that the fence is seen.
 
 Invariant: each scene begins on a condition and never after a time, so that every run of the demo tells the same.
 """

@@ -102,6 +102,7 @@ SETTINGS = Settings(database_url="postgresql://127.0.0.1/x", lease="6s", heartbe
         ([((0, 0.0), Record(Phase.running, claim=3, claimed_at=500.0))], 100.0),
         ([((0, 0.0), Record(Phase.running, claim=3, claimed_at=5.0))], 100.0 - SETTINGS.holds_for),
         ([((0, 0.0), Record(Phase.running, claim=3, claimed_at=float("nan")))], 100.0),
+        ([((3, 99.0), None)], 100.0 - SETTINGS.holds_for),
     ],
 )
 def test_it_may_be_away_until_the_first_deadline_and_half_the_margin(held: list, end: float) -> None:
