@@ -7,6 +7,7 @@
 # make torture   three supervisors, jobs of all kinds and accidents at random: prove that nothing was lost (MINUTES=15 SEED=1)
 # make torture-broken   the same with the product broken on purpose, in four ways: see that each is found (SEED=1)
 # make compare    the same accidents for Fencepost and other queues, an hour (ONLY=chancy,oban QUICK=exit,freeze)
+# make model  try every order of events in a model of the lease protocol, with all its rules and without each of them
 # make docs   write docs/settings.md, and the settings in the README, from fencepost/settings.py
 # make check, make coverage, make format, make clean
 #
@@ -56,6 +57,7 @@ lint: $(STAMP)
 	echo "ruff check";          $(BIN)/ruff check --quiet --output-format concise || bad=1; \
 	echo "ruff format --check"; $(BIN)/ruff format --check --quiet || bad=1; \
 	echo "mypy --strict";       $(BIN)/mypy --no-error-summary || bad=1; \
+	(cd docs/model && $(abspath $(BIN))/mypy --config-file= --strict --no-error-summary runs.py) || bad=1; \
 	echo "import contracts";    $(BIN)/lint-imports > $(VENV)/contracts.log || { cat $(VENV)/contracts.log; bad=1; }; \
 	echo "boundaries";          $(BIN)/pytest -q tests/unit/test_boundaries.py || bad=1; \
 	exit $$bad
@@ -86,6 +88,8 @@ torture-broken: $(STAMP)
 # The peers get environments of their own, below .make/compare; what it measures is written below benchmarks/crash.
 compare: $(STAMP)
 	@PYTHONPATH=tests $(BIN)/python benchmarks/crash/compare.py
+model: $(STAMP)
+	@$(BIN)/python docs/model/runs.py $(ARGS)
 
 docs: $(STAMP)
 	@$(BIN)/python docs/write.py
