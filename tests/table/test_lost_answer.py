@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import psycopg
@@ -20,6 +21,7 @@ from fencepost.worker.patience import Patience
 from fencepost.worker.session import Session
 from support.databases import Database
 from support.jobs import Jobs
+from support.verbs import Verbs
 
 
 class PatientLine:
@@ -119,3 +121,20 @@ def test_the_old_session_is_gone_before_the_table_is_asked(
         assert old not in pids
         assert stuck.info.backend_pid not in pids
         assert len(pids) == 1
+
+
+@pytest.mark.parametrize("rule", [True, False], ids=["with the rule", "without"])
+def test_rule_8_a_claim_is_asked_for_once_its_session_is_gone(
+    claims: claiming.Claims, jobs: Jobs, database: Database, monkeypatch: pytest.MonkeyPatch, *, rule: bool
+) -> None:
+    """The claim is still being committed as the table is asked: without the rule the job then runs for no one."""
+    job = jobs.enqueue("ok")
+    if not rule:
+        monkeypatch.setattr(Session, "end_old_sessions", lambda _self: None)
+    with database.worker_conn(application_name="fencepost w1", autocommit=False) as stuck:
+        assert Verbs(stuck).claim(name="w1:1") is not None
+        lose(monkeypatch, done=False)
+        assert claims.next() is None
+        with suppress(psycopg.OperationalError):
+            stuck.commit()
+    assert jobs[job].status == ("queued" if rule else "running")

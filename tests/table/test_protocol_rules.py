@@ -1,0 +1,302 @@
+"""Rules of the protocol that the table keeps: each accident happens twice, with the rule and without it.
+
+The rule is taken out here, of a statement as it is sent or of a function in the test's own database; the product has no switch
+for it. That the wrong thing then happens shows that the accident is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from importlib import resources
+
+import psycopg
+import pytest
+
+from fencepost.job import Ended
+from fencepost.jobs import sql as texts
+from fencepost.jobs.sweep import Expired
+from fencepost.jobs.transaction import Context, Held, begin, commit
+from fencepost.supervisor.sweep import Seen
+from support import verbs as sender
+from support.databases import Database
+from support.jobs import Jobs
+from support.verbs import Verbs
+
+AT_ONCE = timedelta(microseconds=1)
+CONTEXT = Context(tenant_setting="app.tenant", tenant="7", role="", time_left=60_000)
+
+with_and_without = pytest.mark.parametrize("rule", [True, False], ids=["with the rule", "without"])
+
+Take = Callable[..., None]
+
+
+@pytest.fixture
+def database(fresh_database: Database) -> Database:
+    """A database of the test's own, whose functions may be altered."""
+    return fresh_database
+
+
+@pytest.fixture
+def take_out(database: Database, monkeypatch: pytest.MonkeyPatch, *, rule: bool) -> Take:
+    """Take a piece out of a function, or of a statement as it is sent; where the rule is to hold, only see that it is there."""
+
+    def of_function(name: str, piece: str, by: str = "") -> None:
+        text = database.value("select pg_get_functiondef(%s::regproc)", [f"fencepost.{name}"])
+        assert text.count(piece) == 1, f"{name} has not got {piece!r} once"
+        if not rule:
+            database.owner.execute(text.replace(piece, by))
+
+    def of_statement(verb: str, piece: str, by: str = "") -> None:
+        text = resources.files("fencepost.jobs").joinpath(f"{verb}.sql").read_text(encoding="utf-8")
+        text = "".join(line for line in text.splitlines(keepends=True) if not line.lstrip().startswith("--"))
+        assert text.count(piece) == 1, f"{verb} has not got {piece!r} once"
+        altered = texts.in_schema(text.replace(piece, by), "fencepost")
+        if not rule:
+            unaltered = sender.statement
+            monkeypatch.setattr(sender, "statement", lambda sent, schema: altered if sent == verb else unaltered(sent, schema))
+
+    def take(piece: str, by: str = "", *, function: str = "", verb: str = "") -> None:
+        if function:
+            of_function(function, piece, by)
+        else:
+            of_statement(verb, piece, by)
+
+    return take
+
+
+def held(verbs: Verbs) -> Held:
+    """Claim a job, and begin a transaction of its run."""
+    claimed = verbs.must_claim(lease=AT_ONCE)
+    run = Held(claimed.id, claimed.fence, claimed.name)
+    begin(verbs.conn, verbs.schema, run, CONTEXT)
+    return run
+
+
+def write(verbs: Verbs, run: Held) -> None:
+    verbs.conn.execute("insert into test.rows (job, attempt) values (%s, 1)", [run.job_id])
+
+
+def commits(verbs: Verbs, run: Held) -> bool:
+    """Whether the transaction that is open commits."""
+    try:
+        commit(verbs.conn, verbs.schema, run)
+    except psycopg.Error:
+        verbs.conn.execute("rollback")
+        return False
+    return True
+
+
+@with_and_without
+def test_rule_2_a_run_is_known_by_more_than_its_fence(
+    verbs: Verbs, other_verbs: Verbs, jobs: Jobs, take_out: Take, *, rule: bool
+) -> None:
+    """The run was lost, the job is queued, and its fence is what it was: by the fence alone the dead run would commit."""
+    take_out(
+        "j.locked_by = name and j.locked_until is not null\n    for no key update", "true for no key update", function="hold"
+    )
+    job = jobs.enqueue("ok")
+    run = held(verbs)
+    write(verbs, run)
+    other_verbs.sweep(other_verbs.expired()[1])
+    assert jobs.get(job).status == "queued"
+    assert commits(verbs, run) is not rule
+    assert len(jobs.rows()) == (0 if rule else 1)
+
+
+@with_and_without
+def test_rule_3_the_fence_is_held_to_the_commit(
+    verbs: Verbs, other_verbs: Verbs, jobs: Jobs, take_out: Take, *, rule: bool
+) -> None:
+    """A sweep comes between the look at the fence and the COMMIT: without the lock it takes the job, and both have it."""
+    take_out("for no key update", function="hold")
+    job = jobs.enqueue("ok")
+    run = held(verbs)
+    write(verbs, run)
+    verbs.conn.execute("select fencepost.hold(%s, %s, %s)", [run.job_id, run.fence, run.name])
+    other_verbs.sweep(other_verbs.expired()[1])
+    assert jobs.get(job).status == ("running" if rule else "queued")
+    verbs.conn.execute("commit")
+    assert len(jobs.rows()) == 1
+
+
+@with_and_without
+def test_rule_4_a_transaction_that_is_not_ours_does_not_commit(verbs: Verbs, jobs: Jobs, take_out: Take, *, rule: bool) -> None:
+    """The job has ended its transaction; what it writes in the next one it would write without its tenant."""
+    take_out("is distinct from name", "is null and name is null", function="hold")
+    jobs.enqueue("ok")
+    run = held(verbs)
+    verbs.conn.execute("commit")
+    verbs.conn.execute("begin")
+    assert not (verbs.conn.execute("select current_setting('app.tenant', true)").fetchone() or ("",))[0]
+    write(verbs, run)
+    assert commits(verbs, run) is not rule
+    assert len(jobs.rows()) == (0 if rule else 1)
+
+
+@with_and_without
+def test_rule_5_a_role_of_jobs_needs_no_right_on_the_queue(verbs: Verbs, jobs: Jobs, database: Database, *, rule: bool) -> None:
+    """The fence is a definer's function: by the job's own rights it could not be looked at."""
+    if not rule:
+        database.execute("alter function fencepost.hold security invoker")
+    jobs.enqueue("ok")
+    run = held(verbs)
+    database.execute(f"revoke select, update on fencepost.jobs from {database.worker}")
+    assert commits(verbs, run) is rule
+
+
+@with_and_without
+def test_rule_6_a_claim_is_durable_where_commits_are_not_awaited(
+    verbs: Verbs, jobs: Jobs, take_out: Take, *, rule: bool
+) -> None:
+    """What is set in the claim's transaction decides how it commits."""
+    take_out("set_config('synchronous_commit', 'local', true)", "'off'", verb="claim")
+    jobs.enqueue("ok")
+    verbs.conn.execute("set synchronous_commit = off")
+    with verbs.conn.transaction():
+        lane = {"queues": ["default"], "priorities": [0], "after_run_at": [sender.START], "after_id": [0]}
+        verbs.conn.execute(
+            sender.statement("claim", "fencepost"),
+            {**lane, "due_by": None, "kinds": ["ok"], "max_attempts": [3], "name": "w:1", "lease": sender.LEASE},
+        )
+        assert verbs.conn.execute("show synchronous_commit").fetchone() == (("local",) if rule else ("off",))
+
+
+@with_and_without
+def test_rule_8_an_outcome_that_is_sent_again_is_answered_the_same(
+    verbs: Verbs, jobs: Jobs, take_out: Take, *, rule: bool
+) -> None:
+    """Its first answer was lost: a worker that is told no takes its run for void, and it is done."""
+    take_out("return exists (", "return false and exists (", function="finish")
+    job = jobs.enqueue("ok")
+    claimed = verbs.must_claim()
+    assert verbs.finish(claimed)
+    assert verbs.finish(claimed) is rule
+    assert jobs.outcomes(job) == ["done"]
+
+
+@with_and_without
+def test_rule_11_a_heartbeat_does_not_wait_for_a_row(
+    verbs: Verbs, jobs: Jobs, database: Database, take_out: Take, *, rule: bool
+) -> None:
+    """One row is locked for long: a beat that waits for it costs all the others their leases."""
+    take_out("for no key update of j skip locked", "for no key update of j", verb="heartbeat")
+    for _ in range(2):
+        jobs.enqueue("ok")
+    locked, free = verbs.must_claim(), verbs.must_claim()
+    verbs.conn.execute("set lock_timeout = '50ms'")
+    with database.conn(autocommit=False) as conn:
+        conn.execute("select from fencepost.jobs where id = %s for update", [locked.id])
+        try:
+            answers = verbs.heartbeat(locked, free)
+        except psycopg.errors.LockNotAvailable:
+            answers = {}
+    assert answers == ({locked.name: "locked", free.name: "renewed"} if rule else {})
+
+
+@with_and_without
+def test_rule_11_a_foreign_key_keeps_no_lease_from_being_renewed(
+    verbs: Verbs, jobs: Jobs, database: Database, take_out: Take, *, rule: bool
+) -> None:
+    """FOR UPDATE would skip a row that another one refers to, for as long as that transaction is open."""
+    take_out("for no key update of j skip locked", "for update of j skip locked", verb="heartbeat")
+    database.execute("create table test.refers (job bigint references fencepost.jobs (id))")
+    job = jobs.enqueue("ok")
+    claimed = verbs.must_claim()
+    with database.conn(autocommit=False) as conn:
+        conn.execute("insert into test.refers values (%s)", [job])
+        assert verbs.heartbeat(claimed) == {claimed.name: "renewed" if rule else "locked"}
+
+
+@with_and_without
+def test_rule_14_only_what_stands_as_it_was_seen_is_swept(
+    verbs: Verbs, other_verbs: Verbs, jobs: Jobs, take_out: Take, *, rule: bool
+) -> None:
+    """The holder has beaten since, and its lease has run out again: it lives, and the look must begin anew."""
+    take_out("and j.locked_until = s.expired_at", verb="sweep")
+    job = jobs.enqueue("ok")
+    claimed = verbs.must_claim(lease=AT_ONCE)
+    seen = other_verbs.expired()[1]
+    assert verbs.heartbeat(claimed, lease=AT_ONCE) == {claimed.name: "renewed"}
+    other_verbs.sweep(seen)
+    assert jobs.get(job).status == ("running" if rule else "queued")
+
+
+@pytest.mark.parametrize("patience", [20.0, 0.0], ids=["with the rule", "without"])
+def test_rule_14_a_lease_is_looked_at_for_long_before_it_is_swept(patience: float) -> None:
+    """The server's clock has stepped: all leases are over at once, and all their holders live."""
+    lease = Expired(1, 1, "w:1", datetime(2026, 1, 1, tzinfo=UTC))
+    seen = Seen(since={lease: 100.0})
+    assert seen.ripe(101.0, patience) == ([] if patience else [lease])
+    assert seen.ripe(100.0 + patience, patience) == [lease]
+
+
+@with_and_without
+def test_rule_16_a_booking_waits_for_a_row_that_is_locked(
+    verbs: Verbs, jobs: Jobs, database: Database, take_out: Take, *, rule: bool
+) -> None:
+    """One that skips it is told that nothing was held, and does not come again: the job runs for no one."""
+    take_out(
+        "and j.locked_until is not null\n    for no key update",
+        "and j.locked_until is not null\n    for no key update skip locked",
+        function="finish",
+    )
+    job = jobs.enqueue("ok")
+    claimed = verbs.must_claim()
+    verbs.conn.execute("set lock_timeout = '50ms'")
+    with database.conn(autocommit=False) as conn:
+        conn.execute("select from fencepost.jobs where id = %s for update", [job])
+        try:
+            told = verbs.finish(claimed, Ended.crashed)
+        except psycopg.errors.LockNotAvailable:
+            told = None
+    assert told == (None if rule else False)
+    assert verbs.finish(claimed, Ended.crashed)
+
+
+@with_and_without
+def test_rule_17_a_job_that_is_interrupted_for_ever_ends(verbs: Verbs, jobs: Jobs, take_out: Take, *, rule: bool) -> None:
+    """Twenty times it is given back, then each time counts; else it would run for ever."""
+    take_out("and job.interruptions < 20", function="finish")
+    job = jobs.enqueue("ok", max_attempts=3)
+    runs = 0
+    while runs < 40 and (claimed := verbs.claim()) is not None:
+        assert verbs.finish(claimed, Ended.interrupted)
+        runs += 1
+    assert (runs, jobs.get(job).status) == ((23, "dead") if rule else (40, "queued"))
+
+
+@with_and_without
+@pytest.mark.parametrize("ended", ["failed", "lost", "interrupted", "snoozed"])
+def test_rule_18_however_a_run_ends_a_cancel_is_read(
+    verbs: Verbs, jobs: Jobs, database: Database, take_out: Take, ended: str, *, rule: bool
+) -> None:
+    """Asked to stop while it ran, and queued again, it would run in spite of that.
+
+    The table refuses it too: without that, its sweep or its booking would fail for ever.
+    """
+    if not rule:
+        database.execute("alter table fencepost.jobs drop constraint a_waiting_job_is_not_to_be_cancelled")
+    take_out("or job.cancel_requested_at is not null", function="finish")
+    job = jobs.enqueue("ok")
+    claimed = verbs.must_claim()
+    assert database.value("select fencepost.cancel(%s)", [job]) == "running"
+    assert verbs.finish(claimed, ended)
+    assert jobs.get(job).status == ("cancelled" if rule else "queued")
+
+
+@with_and_without
+def test_rule_20_a_statement_ends_with_the_time_of_its_run(verbs: Verbs, jobs: Jobs, *, rule: bool) -> None:
+    """What a machine that vanished was doing on the server would go on there."""
+    jobs.enqueue("ok")
+    claimed = verbs.must_claim()
+    run = Held(claimed.id, claimed.fence, claimed.name)
+    context = Context(tenant_setting="app.tenant", tenant="7", role="", time_left=100 if rule else 0)
+    begin(verbs.conn, verbs.schema, run, context)
+    try:
+        verbs.conn.execute("select pg_sleep(0.3)")
+    except psycopg.Error:
+        ended = True
+    else:
+        ended = False
+    assert ended is rule
