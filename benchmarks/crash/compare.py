@@ -112,7 +112,15 @@ def keep(peer: Peer, name: str, facts: dict[str, Any]) -> None:
     with _writing:
         known = read()
         known.setdefault(peer.slug, {})[name] = facts
-        RESULTS.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        RESULTS.write_text(_a_line_an_accident(known), encoding="utf-8")
+
+
+def _a_line_an_accident(known: dict[str, dict[str, dict[str, Any]]]) -> str:
+    peers = []
+    for slug, of_peer in sorted(known.items()):
+        accidents = [f'  "{name}": {json.dumps(facts, sort_keys=True)}' for name, facts in of_peer.items()]
+        peers.append(f' "{slug}": {{\n' + ",\n".join(accidents) + "\n }")
+    return "{\n" + ",\n".join(peers) + "\n}\n"
 
 
 if __name__ == "__main__":

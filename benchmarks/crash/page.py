@@ -35,7 +35,7 @@ def write_table(peers: list[Peer], results: dict[str, Facts]) -> None:
             [[peer.name, *[cell for way in WAYS for cell in _of_poison(measured[peer.slug].get(way))]] for peer in peers],
         ),
         "kills": _table(
-            ["", "killed whole: again after", "innocents", "main killed: again after", "innocents", "orphans", "overlap"],
+            ["", "killed whole", "innocents", "main killed", "innocents", "orphans", "overlap"],
             [
                 [peer.name, *_of_kill(measured[peer.slug].get("kill")), *_of_main(measured[peer.slug].get("kill-main"), peer)]
                 for peer in peers
@@ -101,8 +101,9 @@ def _of_main(facts: Facts | None, peer: Peer) -> list[str]:
 def _of_freeze(facts: Facts | None) -> list[str]:
     if _missing(facts):
         return [_missing(facts)] * 4
-    taken = [late for late in facts["late"].values() if late != "no takeover"]
-    return [f"{facts['again']:.0f} s" if taken else "not in 45 s", _seconds(facts["overlap"]), _late(facts), _innocents(facts)]
+    again = f"{facts['again']:.0f} s" if facts["again"] is not None else "not in 45 s"
+    when = ", once it was woken" if facts["again"] is not None and facts["again"] > facts["woken"] else ""
+    return [again + when, _seconds(facts["overlap"]), _late(facts), _innocents(facts)]
 
 
 def _missing(facts: Facts | None) -> str:
@@ -117,7 +118,7 @@ def _poison(facts: Facts) -> str:
     end = _end(job)
     if end in {"dead", "done"}:
         return f"{count}, then ended"
-    if facts["hangs_on"]:
+    if facts.get("hangs_on"):
         return f"{count}, hangs on"
     if len(job["runs"]) > 3:
         return f"{count} in {facts['watched']:.0f} s, goes on"
@@ -133,11 +134,15 @@ def _innocent(job: Facts) -> str:
     count = len(job["runs"])
     attempts = f" ({job['attempts']})" if "/" in job["attempts"] and count > 1 else ""
     if any(run["ended"] for run in job["runs"]):
+        if job["state"] in {"running", "waiting"}:
+            return f"done, but {job['state']} for the table"
         return "untouched" if count == 1 else f"done in {_times(count)}{attempts}"
     return f"dead{attempts}" if _end(job) == "dead" else f"not done ({_times(count)})"
 
 
 def _again(facts: Facts) -> str:
+    if facts["again"] is None and all(any(run["ended"] for run in facts["jobs"][name]["runs"]) for name in INNOCENT):
+        return "their runs went on"
     return f"again after {facts['again']:.0f} s" if facts["again"] is not None else f"never in {LIMIT} s"
 
 
@@ -149,13 +154,33 @@ def _orphans(facts: Facts) -> str:
     if acted > 0.5:
         text += f", act until {acted:.0f} s"
     if facts["orphans_took_jobs"]:
-        text += f", take {len(facts['orphans_took_jobs'])} more jobs"
-    return text + (f"; overlap {facts['overlap']:g} s" if facts["overlap"] else "")
+        text += ", take more jobs"
+    if any(sum(run["ended"] for run in facts["jobs"][name]["runs"]) > 1 for name in INNOCENT):
+        text += "; the innocents are done twice"
+    return text
 
 
 def _late(facts: Facts) -> str:
-    logged = ", logged" if facts["said"] else ", not logged"
-    return _both([what + (logged if what in {"refused", "stopped"} else "") for what in facts["late"].values()])
+    logged = " and logged" if facts["said"] else ""
+    late = [_late_write(facts["jobs"][name]) for name in INNOCENT]
+    if any(at < facts["woken"] for at in facts["exits"]):
+        late = [what.replace("stopped", "stopped, still frozen") for what in late]
+    return _both([what + (logged if what in {"refused", "stopped"} else "") for what in late])
+
+
+def _late_write(job: Facts) -> str:
+    """Say what became of the write of a run that came too late, by what the table said while the next run was at work."""
+    if len(job["runs"]) == 1:
+        return "no takeover in 45 s"
+    late, fresh = job["runs"][:2]
+    if not late["ended"]:
+        return "stopped"
+    until = fresh["last"] - 0.3 if fresh["ended"] else float("inf")
+    meanwhile = {state for at, state, _ in job["history"] if late["last"] <= at < until}
+    if "done" in meanwhile:
+        return "booked over"
+    was_seen = any(state == "running" for at, state, _ in job["history"] if at <= late["last"])
+    return "deleted" if "gone" in meanwhile and was_seen else "refused"
 
 
 def _end(job: Facts) -> str:

@@ -106,7 +106,10 @@ class Peer:
             env = {**os.environ, "PATH": ":".join([*found, os.environ["PATH"]]), "UV_PYTHON_DOWNLOADS": "automatic"}
             uv = str(_uv())
             _run([uv, "venv", "-q", "--clear", "--python", self.python, str(self.home)], env)
-            _run([uv, "pip", "install", "-q", "--python", str(self.home / "bin" / "python"), *self.needs], env)
+            _run(
+                [uv, "pip", "install", "-q", "--compile-bytecode", "--python", str(self.home / "bin" / "python"), *self.needs],
+                env,
+            )
         stamp.write_text(wanted)
 
     # ---- its commands

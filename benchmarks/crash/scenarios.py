@@ -32,7 +32,8 @@ AT_WORK = {"after": INNOCENT, "ticks": 5}
 """Between jobs to enqueue: go on once the innocents have been at work for a second."""
 
 REFUSAL = re.compile(
-    r"stale|lost|lease|late|longer|expire|fence|reclaim|superseded|not (currently|found)|refus|ownership", re.IGNORECASE
+    r"lease was lost|lost ?claim|no longer|too late|expired|stale|fence|reclaimed|superseded|not currently running",
+    re.IGNORECASE,
 )
 """What a worker may say of a write that came too late."""
 
@@ -246,23 +247,8 @@ def frozen(place: Place) -> Facts:
         return {
             **now.facts(*INNOCENT, *BEHIND),
             "woken": now.after(woken),
-            "late": {job: _late(now.runs(job), now.history[job], woken) for job in INNOCENT},
             "said": [line[:300] for line in said if REFUSAL.search(line)][:10],
         }
-
-
-def _late(of_job: list[Run], history: list[tuple[float, str, str]], woken: float) -> str:
-    """Say what became of the write of a run that came too late, by what the table said while the new run was at work."""
-    old, *others = of_job
-    new = next((run for run in others if run.start < woken), None)
-    if new is None:
-        return "no takeover"
-    if not old.ended:
-        return "stopped"
-    at_work = [state for at, state, _ in history if old.last < at and (not new.ended or at < new.last - 0.3)]
-    if "done" in at_work:
-        return "booked over"
-    return "deleted" if "gone" in at_work else "refused"
 
 
 SCENARIOS: dict[str, Callable[[Place], Facts]] = {

@@ -8,15 +8,19 @@
 # rescue = "running task stale after 10 s (default 300 s), looked for every 2 s"
 # worker = ["{bin}/horsies", "worker", "with_horsies:app", "--processes=4"]
 # jobs = """
-# select kwargs::jsonb->>'label',
-#     case status::text when 'PENDING' then 'waiting' when 'CLAIMED' then 'waiting' when 'RUNNING' then 'running'
-#         when 'COMPLETED' then 'done' else 'dead' end,
-#     retry_count || '/' || max_retries
-# from horsies_tasks"""
+# select label,
+#     case coalesce(h.status::text, t.status::text) when 'PENDING' then 'waiting' when 'CLAIMED' then 'waiting'
+#         when 'RUNNING' then 'running' when 'COMPLETED' then 'done' else 'dead' end,
+#     coalesce(h.retry_count, t.retry_count) + case t.status::text when 'PENDING' then 0 else 1 end
+#         || '/' || coalesce(h.max_retries, t.max_retries) + 1
+# from crash_labels
+# left join horsies_tasks t on t.id::text = task
+# left join horsies_task_history h on h.task_id::text = task"""
 # ///
 """horsies, four processes, its recovery as short as the others'.
 
 A lost run is tried again only where the task's retry policy lists WORKER_CRASHED: it does here. Two retries are three runs.
+What is at its end is kept elsewhere and without its arguments, so a table of ours tells which task is which.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ import os
 import sys
 
 import accident
+import psycopg
 from horsies import AppConfig, Horsies, PostgresConfig, RetryPolicy, TaskError, TaskResult
 from horsies.core.models.recovery import RecoveryConfig
 
@@ -61,11 +66,15 @@ app.discover_tasks(["with_horsies"])
 if __name__ == "__main__":
     from with_horsies import poison, work  # so that the tasks are not called __main__
 
-    if sys.argv[1] == "enqueue":
-        for payload in accident.payloads():
-            sent = (poison if "way" in payload else work).send(**payload)
-            if sent.is_err():
-                raise SystemExit(str(sent.err_value))
-    # The first task sent creates the schema; it leaves threads that would wait.
+    with psycopg.connect(accident.DATABASE_URL, autocommit=True) as conn:
+        if sys.argv[1] == "setup":
+            conn.execute("create table crash_labels (task text, label text)")
+        else:
+            for payload in accident.payloads():
+                sent = (poison if "way" in payload else work).send(**payload)
+                if sent.is_err():
+                    raise SystemExit(str(sent.err_value))
+                conn.execute("insert into crash_labels values (%s, %s)", (sent.ok_value.task_id, payload["label"]))
+    # It leaves threads that would be waited for.
     sys.stdout.flush()
     os._exit(0)

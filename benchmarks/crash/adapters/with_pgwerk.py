@@ -9,7 +9,7 @@
 # setup = [["{bin}/werk", "migrate", "--dsn={database}"]]
 # worker = ["{bin}/werk", "worker", "with_pgwerk:app", "--worker-type=fork", "--concurrency=4"]
 # jobs = """
-# select payload->'kwargs'->>'label',
+# select (payload #>> '{}')::jsonb->'kwargs'->>'label',
 #     case when status in ('queued', 'scheduled', 'waiting') then 'waiting' when status in ('active', 'aborting') then 'running'
 #         when status = 'complete' then 'done' else 'dead' end,
 #     attempts || '/' || max_attempts
