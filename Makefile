@@ -40,7 +40,7 @@ ifneq ($(shell cat $(STAMP) 2>/dev/null),$(MADE_FOR))
 $(STAMP): FORCE
 endif
 
-.PHONY: help demo test lint soak times breakages torture torture-broken compare docs check coverage format clean FORCE
+.PHONY: help demo test lint soak times breakages torture torture-broken compare model docs check coverage format clean FORCE
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -88,6 +88,7 @@ torture-broken: $(STAMP)
 # The peers get environments of their own, below .make/compare; what it measures is written below benchmarks/crash.
 compare: $(STAMP)
 	@PYTHONPATH=tests $(BIN)/python benchmarks/crash/compare.py
+
 model: $(STAMP)
 	@$(BIN)/python docs/model/runs.py $(ARGS)
 
