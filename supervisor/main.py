@@ -166,7 +166,9 @@ async def _tick_until_done(state: State) -> None:
     # Longer than this and deadlines may have passed that nobody held (protocol, rules 10 and 12).
     too_long = period + state.settings.margin / 2
     last = boottime()
+    # From before the first worker is forked: it may claim while this tick is not yet over.
     stall = Stall()
+    stall.put_off(state)
     draining: asyncio.Task[None] | None = None
     while state.exit_code is None and not (draining is not None and draining.done()):
         now = boottime()

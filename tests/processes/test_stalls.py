@@ -44,6 +44,32 @@ def test_a_stalled_supervisor_is_ended_with_its_workers_before_its_leases_are_ov
     other.signal(signal.SIGQUIT)
 
 
+STOPS_AT_ITS_FIRST_FORK = """
+import os, signal
+
+forks = []
+
+def stop():
+    forks.append(1)
+    if len(forks) == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+os.register_at_fork(after_in_parent=stop)
+"""
+
+
+def test_a_supervisor_that_stalls_as_it_forks_its_first_worker_is_ended_too(
+    start_supervisor: Callable[..., Supervisor], jobs: Jobs
+) -> None:
+    """Rule 13: from before there is a worker that could claim."""
+    job = jobs.enqueue("slow", {"seconds": 30})
+    stalled = start_supervisor(concurrency=1, files={"sitecustomize.py": STOPS_AT_ITS_FIRST_FORK})
+    jobs.wait_for_mark(job)
+    assert stalled.wait(8) == -signal.SIGKILL
+    wait_until(lambda: not stalled.left(), within=0.3, what="the worker's end")
+    assert jobs.seconds_until(jobs.get(job).locked_until) > 0
+
+
 def test_a_short_stop_costs_nobody_anything(start_supervisor: Callable[..., Supervisor], jobs: Jobs) -> None:
     """Process C10, rules 12 and 13: back before a lease is in danger, it goes on."""
     supervisor = start_supervisor(concurrency=1)
