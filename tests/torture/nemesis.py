@@ -108,8 +108,8 @@ class Nemesis:
             self._after(self._random.uniform(0.5, 5), lambda: _send(pid, SIGCONT))
 
     def stall_supervisor(self) -> None:
-        """Stop a supervisor alone for longer than a lease."""
-        if place := self._place():
+        """Stop a supervisor alone for longer than a lease: one that the kernel ends for that."""
+        if place := self._place(with_timers=True):
             self._tell("supervisors stalled", place.supervisor.pid)
             supervisor = place.supervisor
             place.stopped_at = boottime()
@@ -191,11 +191,12 @@ class Nemesis:
 
     # ---- whom, and when
 
-    def _place(self) -> Place | None:
+    def _place(self, *, with_timers: bool = False) -> Place | None:
         """Return a place that nothing was done to. One is always left alone: somebody has to take over."""
         free = [place for place in self._field.places if place.is_free]
+        fit = [place for place in free if place.timers or not with_timers]
         chosen = self._random.random()
-        return free[int(chosen * len(free))] if len(free) > 1 else None
+        return fit[int(chosen * len(fit))] if fit and len(free) > 1 else None
 
     def _worker(self) -> int | None:
         workers = [pid for place in self._field.places if place.is_free for pid in place.supervisor.workers()]
