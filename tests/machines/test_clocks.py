@@ -10,6 +10,7 @@ import pytest
 from support.clocks import Clock
 from support.jobs import Jobs
 from support.processes import Supervisor
+from support.waiting import wait_until
 
 HANDLERS = "handlers_for_tests,handlers_of_sessions"
 
@@ -59,7 +60,7 @@ def test_a_clock_that_is_put_an_hour_ahead_and_back_stops_nothing(
         job = jobs.enqueue("fails_until_attempt", {"attempt": 2})
         assert jobs.wait_for(job, within=6).attempts == 2
         supervisor.wait_for_log(lambda line, shift=shift: abs(clock.shift_of(line) - shift) < 60)
-        assert jobs[long].locked_until > before
+        wait_until(lambda before=before: jobs[long].locked_until > before, within=3, what="the next heartbeat")
     assert jobs.wait_for(long, within=12).attempts == 1
     assert supervisor.workers() == workers
     overran = jobs.enqueue("rests_by_select", {"seconds": 60}, max_runtime=1, max_attempts=1)
