@@ -2,8 +2,9 @@
 
 A thread or a program of one job must not be there for the next: it could hold the earlier job's data, its connection or the
 worker's line. Nor must a timer or a signal handler, that would go off in the next one's code, nor another working directory or
-a limit. Timers are stopped at once, the environment is put back; for the rest the worker leaves, and the supervisor ends the
-group.
+a limit. Nor may it find no descriptor free: files that a job leaves open are its own affair until half of those that the
+process may have are taken. Timers are stopped at once, the environment is put back; for the rest the worker leaves, and the
+supervisor ends the group.
 
 Known gap: a thread that no Python code runs in (a library's pool) is not seen.
 """
@@ -11,6 +12,7 @@ Known gap: a thread that no Python code runs in (a library's pool) is not seen.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import resource
 import signal
@@ -34,6 +36,7 @@ class Footprint:
     handlers: tuple[Any, ...]
     mask: frozenset[int]
     descriptors: tuple[tuple[int, int] | None, ...]
+    few_free: bool
     directory: tuple[int, int] | None
     umask: int
     limits: tuple[tuple[int, int], ...]
@@ -51,6 +54,7 @@ def footprint(descriptors: tuple[int, ...]) -> Footprint:
         handlers=tuple(signal.getsignal(number) for number in SIGNALS),
         mask=frozenset(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
         descriptors=tuple(_identity(fd) for fd in descriptors),
+        few_free=_few_descriptors_are_free(),
         directory=_identity("."),
         umask=_umask(),
         limits=tuple(resource.getrlimit(limit) for limit in LIMITS),
@@ -76,6 +80,8 @@ def left_behind(before: Footprint, after: Footprint, *, timer: bool = False, lin
         found.append("a program that still runs")
     if before.descriptors != after.descriptors:
         found.append("the worker's own descriptors closed or replaced")
+    if after.few_free:
+        found.append("too many open files")
     if before.directory != after.directory:
         found.append("another working directory")
     kept = ("umask", "limits", "identity", "niceness")
@@ -129,6 +135,19 @@ def _umask() -> int:
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
+
+
+def _few_descriptors_are_free() -> bool:
+    """Whether half of the descriptors are taken: the system gives the lowest that is free, so one tells, without a list."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if limit == resource.RLIM_INFINITY:
+        return False
+    try:
+        lowest = os.dup(0)
+    except OSError as error:
+        return error.errno == errno.EMFILE
+    os.close(lowest)
+    return lowest >= limit // 2
 
 
 def _identity(file: int | str) -> tuple[int, int] | None:

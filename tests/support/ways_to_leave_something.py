@@ -10,6 +10,7 @@ import signal
 import socket
 import threading
 import time
+from contextlib import suppress
 
 BOUND = contextvars.ContextVar("BOUND", default="nothing")
 
@@ -25,6 +26,13 @@ def own_line() -> socket.socket:
             return found
         found.close()
     raise LookupError("no line")
+
+
+def open_all_that_can_be() -> None:
+    """Open files until there is no descriptor left."""
+    with suppress(OSError):
+        while True:
+            os.open("/dev/null", os.O_RDONLY)
 
 
 LEAVES = {
@@ -45,6 +53,7 @@ LEAVES = {
     "a context": lambda: BOUND.set("the job's tenant"),
     "no stdout": lambda: os.close(1),
     "another stderr": lambda: os.dup2(os.open("/dev/null", os.O_WRONLY), 2),
+    "no descriptor free": open_all_that_can_be,
     "no descriptors": lambda: os.closerange(3, 65536),
     "a line that it wrote to": lambda: own_line().send(b"w"),
     "a line that it has shut down": lambda: own_line().shutdown(socket.SHUT_RDWR),

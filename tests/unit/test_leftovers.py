@@ -61,6 +61,16 @@ CASES = {
     ),
     "all descriptors closed": ("os.closerange(3, 65536)", ["the worker's own descriptors closed or replaced"]),
     "a descriptor of its own": ("f = open('/dev/null')", []),
+    "a hundred files of its own": ("files = [open('/dev/null') for _ in range(100)]", []),
+    "no descriptor free": (
+        """
+        try:
+            while True: os.open('/dev/null', os.O_RDONLY)
+        except OSError:
+            pass
+        """,
+        ["too many open files"],
+    ),
     "several": (
         "p = subprocess.Popen(['sleep', '60']); threading.Thread(target=time.sleep, args=(60,)).start()",
         ["1 thread", "a program that still runs"],
