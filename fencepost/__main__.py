@@ -24,6 +24,8 @@ def main() -> None:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         run_command()
     except KeyboardInterrupt:
+        # Not by sys.exit: Python ends with the signal itself, whatever the exit code, if the interrupt came in code that was
+        # made from text, as dataclasses make theirs.
         os._exit(INTERRUPTED)
     finally:
         if heeded:

@@ -12,7 +12,6 @@ from importlib import import_module
 import click
 import psycopg
 
-from fencepost.__main__ import INTERRUPTED
 from fencepost.cli.base import UNUSABLE, WRONG, Refused, of_database
 from fencepost.settings import WrongSettings
 
@@ -70,7 +69,7 @@ def cli(context: click.Context) -> int:
 
 
 def main() -> None:
-    """Run the command that the arguments name, and leave with its exit code."""
+    """Run the command that the arguments name, and leave with its exit code. Raises KeyboardInterrupt on Ctrl-C."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
@@ -85,7 +84,7 @@ def main() -> None:
         # Not shown: it may be an address with its password.
         code = _fail(Refused("an argument or a variable is no text: it holds bytes that are not UTF-8", UNUSABLE))
     except click.Abort:
-        code = INTERRUPTED
+        raise KeyboardInterrupt from None
     except click.ClickException as error:
         code = _fail(error)
     sys.exit(code or 0)

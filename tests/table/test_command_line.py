@@ -1023,6 +1023,15 @@ def test_ctrl_c_while_modules_are_imported_is_no_traceback(shell: Shell, loaded:
     assert rest[0] == ""
 
 
+def test_ctrl_c_in_code_that_is_made_at_import_is_told_by_the_same_code(shell: Shell) -> None:
+    """Exit 130: Python itself kills the process by the signal at its end, if it came as a dataclass was made, say."""
+    (shell.folder / "interrupted.py").write_text("exec('import signal; signal.raise_signal(signal.SIGINT)')", encoding="utf-8")
+    command = [sys.executable, "-m", "fencepost", "enqueue", "report"]
+    environment = shell.environment(handlers="interrupted")
+    told = subprocess.run(command, cwd=shell.folder, env=environment, capture_output=True, timeout=30, check=False)
+    assert (told.returncode, told.stdout, told.stderr.strip()) == (130, b"", b"")
+
+
 def test_ctrl_c_while_a_cancel_waits_is_no_traceback(shell: Shell, jobs: Jobs, database: Database) -> None:
     """Exit 130; what was asked for stands."""
     job = jobs.enqueue("report")
