@@ -69,24 +69,30 @@ def every_run_is_on_record(history: History) -> Iterator[tuple[int, str]]:
 def no_two_runs_overlapped(history: History) -> Iterator[tuple[int, str]]:
     """Once a run of a job has begun, no earlier one acts or has a process that could.
 
-    Two exceptions, both known from what was done to them: a host that was frozen as a whole, for an instant after it has woken;
-    and what a job had started outside of its worker, when the supervisor that would have ended it was killed.
+    Two exceptions, both known from what was done to them: a host that was frozen as a whole, for an instant after it has woken,
+    with what its runs start in that instant; and what a job had started outside of its worker, when the supervisor that would
+    have ended it was killed.
     """
-    frozen = _freezes(history.lines)
+    frozen = _spans(history.lines, "froze host")
+    waking = _spans(history.lines, "wakes host")
     killed = {pid: line.at for line in history.lines if line.what == "killed supervisor" for pid in line.pids}
     for job, lines in _by_job(history.lines).items():
         begun = 0
         supervisors = {line.fence: line.supervisor for line in lines if line.what == "start"}
+        workers = {line.fence: line.pid for line in lines if line.what == "start"}
         for line in lines:
             if line.what == "start":
                 begun = max(begun, line.fence)
-            if line.what in ("act", "stray", "start") and line.fence < begun and not _is_frozen(frozen, line.pid, line.at):
-                orphan = line.what == "stray" and killed.get(supervisors.get(line.fence, 0), line.at) < line.at
+            if line.what in ("act", "stray", "start") and line.fence < begun and not _is_in(frozen, line.pid, line.at):
+                orphan = line.what == "stray" and (
+                    killed.get(supervisors.get(line.fence, 0), line.at) < line.at
+                    or _is_in(waking, workers.get(line.fence, 0), line.at)
+                )
                 if not orphan:
                     yield job, f"run {line.fence} acted at {line.at:.3f} (pid {line.pid}), after run {begun} had begun"
             # The earlier of the two is at fault, whichever of them has told.
             earlier = line.pid if line.fence < begun else line.other
-            if line.what == "conflict" and not _is_frozen(frozen, earlier, line.at):
+            if line.what == "conflict" and not _is_in(frozen, earlier, line.at):
                 yield job, f"run {line.fence} began at {line.at:.3f} while pid {line.other} still ran the job"
 
 
@@ -181,13 +187,13 @@ def _by_job(lines: Iterable[Line]) -> dict[int, list[Line]]:
     return jobs
 
 
-def _freezes(lines: Iterable[Line]) -> dict[int, list[tuple[float, float]]]:
-    """Return when processes were frozen as parts of whole hosts, until an instant after they were woken."""
+def _spans(lines: Iterable[Line], begins: str) -> dict[int, list[tuple[float, float]]]:
+    """Return the times of processes from when their whole host `begins` to an instant after it was woken."""
     spans: dict[int, list[tuple[float, float]]] = defaultdict(list)
     since: dict[int, float] = {}
     for line in lines:
         for pid in line.pids:
-            if line.what == "froze host":
+            if line.what == begins:
                 since[pid] = line.at
             elif line.what == "woke host" and pid in since:
                 spans[pid].append((since.pop(pid), line.at + INSTANT))
@@ -196,5 +202,5 @@ def _freezes(lines: Iterable[Line]) -> dict[int, list[tuple[float, float]]]:
     return spans
 
 
-def _is_frozen(spans: dict[int, list[tuple[float, float]]], pid: int, at: float) -> bool:
+def _is_in(spans: dict[int, list[tuple[float, float]]], pid: int, at: float) -> bool:
     return any(begin <= at <= end for begin, end in spans.get(pid, ()))

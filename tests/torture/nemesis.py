@@ -143,6 +143,7 @@ class Nemesis:
         pause = self._random.uniform(0.15, 0.35)
 
         def wake() -> None:
+            write(self._field.file, "wakes host", pids=pids)
             for pid in pids:
                 if pid != supervisor.pid:
                     _send(pid, SIGCONT)

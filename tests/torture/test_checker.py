@@ -29,6 +29,7 @@ RIGHT = History(
         line("conflict", 7.0, 2, pid=22, other=11),
         line("start", 7.0, 2, pid=22, attempt=2),
         line("act", 7.5, 2, pid=22),
+        Line("wakes host", 7.8, pids=(10, 11)),
         Line("woke host", 8.0, pids=(10, 11)),
         line("act", 8.0 + INSTANT / 2, 1, pid=11),
         line("end", 9.5, 2, pid=22),
@@ -91,6 +92,7 @@ WRONG = {
     "a run without outcome": (replace(RIGHT, outcomes=RIGHT.outcomes[:1] + RIGHT.outcomes[2:]), "every_run_is_on_record"),
     "an outcome without run": (replace(RIGHT, outcomes=(*RIGHT.outcomes, Outcome(MANY, 3, "lost"))), "every_run_is_on_record"),
     "an earlier run acts": (with_lines(line("act", 8.1 + INSTANT, 1, pid=11)), "no_two_runs_overlapped"),
+    "what a woken run has started acts on": (with_lines(line("stray", 8.1 + INSTANT, 1, pid=13)), "no_two_runs_overlapped"),
     "an earlier run acts that was never frozen": (with_lines(line("act", 7.2, 1, pid=12)), "no_two_runs_overlapped"),
     "an earlier run hangs": (with_lines(line("conflict", 7.1, 2, pid=22, other=12)), "no_two_runs_overlapped"),
     "an earlier run starts later, and tells": (
@@ -143,6 +145,11 @@ def test_a_right_history_passes() -> None:
 def test_what_a_job_has_left_may_act_once_the_supervisor_that_would_have_ended_it_was_killed() -> None:
     history = with_lines(Line("killed supervisor", 7.1, pids=(10,)), line("stray", 7.2, 1, pid=13))
     assert check(history) == []
+
+
+@pytest.mark.parametrize("moment", [7.9, 8.0 + INSTANT / 2])
+def test_what_a_woken_run_starts_in_the_instant_may_act_in_it(moment: float) -> None:
+    assert check(with_lines(line("stray", moment, 1, pid=13))) == []
 
 
 def test_a_run_that_was_frozen_before_its_start_may_start_in_the_instant_and_find_the_later_one_there() -> None:
