@@ -1,11 +1,13 @@
-"""What signals do. A handler only notes; the loop does whatever can fail, block or log."""
+"""What signals do. They are read, and interrupt nothing; the loop does whatever can fail, block or log."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
+from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 import structlog
 
@@ -14,6 +16,7 @@ from fencepost.logs import sink
 from fencepost.supervisor import drain
 from fencepost.supervisor.deaths import signal_name
 from fencepost.supervisor.reap import reap
+from fencepost.supervisor.signalfile import SignalFile
 from fencepost.supervisor.slots import go_on, one_fewer, one_more, pause, replace_all
 from fencepost.supervisor.state import State
 from fencepost.supervisor.tell import tell_all
@@ -25,6 +28,9 @@ DUPLICATES_WITHIN = 1.0
 
 TOLD_AGAIN_AFTER = 10.0
 """Seconds in which a signal without effect is told of once."""
+
+AT_ONCE, OFTEN_WITHIN = 60, 10.0
+"""How often a signal is acted on at once, in as many seconds: no operator sends more, and no flood gets further."""
 
 TAKEN = {
     signal.SIGTERM,
@@ -83,14 +89,77 @@ def _leave(number: int, _frame: object) -> None:
 
 
 def take_signals(state: State, held: list[int]) -> None:
-    """Handle signals from here on, those that were held first. What imports have done to signals and timers is undone."""
-    # One that comes between two handlers would be taken by neither.
+    """Act on signals from here on, on those that were held first. What imports have done to signals and timers is undone."""
+    # One that comes between two ways of taking it would be taken by neither.
     signal.pthread_sigmask(signal.SIG_BLOCK, TAKEN | WITHOUT_EFFECT)
     for timer in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF):
         signal.setitimer(timer, 0)
     for ignored in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(ignored, signal.SIG_IGN)
-    loop = asyncio.get_running_loop()
+    # Set even where it was ignored before us: with SIGCHLD ignored the kernel would throw away how children ended.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    acts = _acts(state)
+    try:
+        arrivals = _Arrivals(acts)
+    except OSError:
+        # Forbidden by a seccomp filter: handlers do as well, but for who sends them as fast as he can.
+        for number, act in acts.items():
+            asyncio.get_running_loop().add_signal_handler(number, act)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    else:
+        asyncio.get_running_loop().add_reader(arrivals.file.fileno(), arrivals.take)
+    for came in held:
+        os.kill(os.getpid(), came)
+
+
+class _Arrivals:
+    """Signals that have come, each number acted on at once, but not without end: a job can send any of them for ever.
+
+    A number that was acted on is left with the kernel for an instant, and for a second each time once it has come
+    `AT_ONCE` times in ten. What comes meanwhile is acted on then, as one: none is lost, and no flood fills the log.
+    """
+
+    def __init__(self, acts: dict[int, Callable[[], None]]) -> None:
+        self.file = SignalFile(acts)
+        self._acts = acts
+        self._left: set[int] = set()
+        self._acted_at: dict[int, deque[float]] = {number: deque(maxlen=AT_ONCE) for number in acts}
+
+    def take(self) -> None:
+        """Act on what has come."""
+        loop = asyncio.get_running_loop()
+        for number in self.file.read():
+            # By the loop, so that an error of one holds up no other.
+            loop.call_soon(self._acts[number])
+            loop.call_later(self._rest(number), self._again, number)
+            self._left.add(number)
+            if number in WITHOUT_EFFECT:
+                # Told of. Thrown away by the kernel meanwhile, those that it would queue too: their number has a limit, which
+                # the timers of workers count against.
+                signal.signal(number, signal.SIG_IGN)
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+        self._read()
+
+    def _rest(self, number: int) -> float:
+        if number in WITHOUT_EFFECT:
+            return TOLD_AGAIN_AFTER
+        now, times = boottime(), self._acted_at[number]
+        often = len(times) == AT_ONCE and now - times[0] < OFTEN_WITHIN
+        times.append(now)
+        # A death is never told late, and costs no line but its own.
+        return 1.0 if often and number != signal.SIGCHLD else 0.02
+
+    def _again(self, number: int) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+        self._left.discard(number)
+        self._read()
+
+    def _read(self) -> None:
+        self.file.only(self._acts.keys() - self._left)
+
+
+def _acts(state: State) -> dict[int, Callable[[], None]]:
+    """Return what each signal does."""
     last = [float("-inf")]
     told: dict[str, float] = {}
 
@@ -101,19 +170,15 @@ def take_signals(state: State, held: list[int]) -> None:
         last[0] = now
         drain.begin(state, min(3, state.drain_step + 1), name)
 
-    loop.add_signal_handler(signal.SIGTERM, terminate, "SIGTERM")
-    loop.add_signal_handler(signal.SIGINT, terminate, "SIGINT")
-    loop.add_signal_handler(signal.SIGQUIT, lambda: drain.begin(state, 3, "SIGQUIT"))
-    # Set even where it was ignored before us: with SIGCHLD ignored the kernel would throw away how children ended.
-    loop.add_signal_handler(signal.SIGCHLD, reap, state)
-    loop.add_signal_handler(signal.SIGUSR1, lambda: state.spawn(tell_all(state)))
-    for number, act in UNLESS_DRAINING.items():
-        loop.add_signal_handler(number, _unless_draining, state, number, act)
-    for number in WITHOUT_EFFECT:
-        loop.add_signal_handler(number, _tell_once, signal_name(number), told)
-    for came in held:
-        os.kill(os.getpid(), came)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    return {
+        signal.SIGTERM: lambda: terminate("SIGTERM"),
+        signal.SIGINT: lambda: terminate("SIGINT"),
+        signal.SIGQUIT: lambda: drain.begin(state, 3, "SIGQUIT"),
+        signal.SIGCHLD: lambda: reap(state),
+        signal.SIGUSR1: lambda: state.spawn(tell_all(state)),
+        **{number: partial(_unless_draining, state, number, act) for number, act in UNLESS_DRAINING.items()},
+        **{number: partial(_tell_once, signal_name(number), told) for number in WITHOUT_EFFECT},
+    }
 
 
 def _tell_once(name: str, told: dict[str, float]) -> None:

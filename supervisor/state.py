@@ -133,6 +133,8 @@ class State:
     """What the last trial of the handlers found wrong; empty: nothing, None: there is no answer yet."""
     paused: bool = False
     """Whether workers are to claim nothing for now."""
+    looks_asked_for: int = 0
+    """How many looks inside (USR1) are to be told; the first of them is being told."""
     drain_step: int = 0
     """0: no drain. 1: running jobs may finish. 2: they are stopped. 3: they are killed."""
     stopped_jobs: bool = False

@@ -20,6 +20,19 @@ ANSWERS_WITHIN = 1.0
 
 
 async def tell_all(state: State) -> None:
+    """Tell, unless that goes on already: then once more behind it, however often it was asked for meanwhile."""
+    state.looks_asked_for += 1
+    if state.looks_asked_for > 1:
+        return
+    try:
+        while state.looks_asked_for:
+            await _tell_all(state)
+            state.looks_asked_for = min(1, state.looks_asked_for - 1)
+    finally:
+        state.looks_asked_for = 0
+
+
+async def _tell_all(state: State) -> None:
     """Log a line for the supervisor and one for each slot. None waits for the database, or for another's answer."""
     log.info(
         "SIGUSR1: what every slot does",

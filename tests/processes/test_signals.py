@@ -7,9 +7,11 @@ import re
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
-from signal import SIGCONT, SIGHUP, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2
+from signal import SIGALRM, SIGCHLD, SIGCONT, SIGHUP, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2, SIGWINCH
 
+import psutil
 import pytest
 
 from support.databases import Database
@@ -392,6 +394,53 @@ def test_a_signal_in_the_first_instant_is_not_lost(database: Database, tmp_path_
             supervisor.wait_for_log(text)
     finally:
         supervisor.stop()
+
+
+FLOOD = [*map(int, (SIGUSR1, SIGUSR2, SIGCONT, SIGHUP, SIGCHLD, SIGALRM, SIGWINCH)), signal.SIGRTMIN, signal.SIGRTMAX]
+
+
+def test_a_thousand_signals_a_second_fill_neither_log_nor_memory_and_jobs_run_on(
+    start_supervisor: Callable[..., Supervisor], jobs: Jobs
+) -> None:
+    """B3: for two seconds, at debug level, by a job; what comes faster than it can be of use is acted on as one."""
+    supervisor = start_supervisor(concurrency=3)
+    supervisor.wait_for_workers(3)
+    # Once, so that all is in memory that this takes.
+    supervisor.signal(SIGUSR1)
+    supervisor.signal(SIGHUP)
+    said(supervisor, REPLACED)
+    process = psutil.Process(supervisor.pid)
+    memory, descriptors, lines = process.memory_info().rss, process.num_fds(), len(supervisor.lines())
+    beside = jobs.enqueue("slow", {"seconds": 2})
+    jobs.wait_for_mark(beside)
+    flood = jobs.enqueue("signals_its_supervisor", {"signals": FLOOD, "a_second": 1000, "seconds": 2})
+    jobs.wait_for_mark(flood)
+    assert jobs.wait_for(jobs.enqueue("ok")).attempts == 1
+    assert jobs.get(flood).status == "running", "the other job was claimed and done meanwhile"
+    assert jobs.wait_for(flood).result > 1500
+    assert (jobs.get(flood).attempts, jobs.wait_for(beside).attempts) == (1, 1)
+    told = Counter(line["event"] for line in supervisor.logs() if line["event"].startswith("SIG"))
+    assert all(2 <= told[event] <= 70 for event in told), told
+    assert len(supervisor.lines()) - lines < 500
+    assert process.memory_info().rss - memory < 4_000_000
+    # Two sessions that were not needed before: the heartbeat's, and the one for bookings.
+    wait_until(lambda: process.num_fds() <= descriptors + 2, what="as many descriptors as before")
+
+
+def test_a_flood_of_signals_does_not_hold_up_the_supervisor(start_supervisor: Callable[..., Supervisor], jobs: Jobs) -> None:
+    """B3: two jobs send all that have no effect, as fast as they can; TERM is obeyed at once, and both end well."""
+    supervisor = start_supervisor(concurrency=2)
+    supervisor.wait_for_workers(2)
+    signals = [int(SIGUSR2), *range(signal.SIGRTMIN, signal.SIGRTMAX + 1)]
+    flood = {"signals": signals, "a_second": 1e9, "seconds": 3}
+    floods = [jobs.enqueue("signals_its_supervisor", flood) for _ in range(2)]
+    for job in floods:
+        jobs.wait_for_mark(job)
+    supervisor.signal(SIGTERM)
+    supervisor.wait_for_log("drain: claiming no more", within=2)
+    assert [jobs.get(job).status for job in floods] == ["running"] * 2
+    assert supervisor.wait() == 0
+    assert [jobs.get(job).status for job in floods] == ["done"] * 2
 
 
 def test_help_names_the_signals() -> None:

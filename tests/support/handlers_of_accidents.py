@@ -601,3 +601,16 @@ async def commits_async(job: Job) -> None:
     async with job.transaction() as conn:
         await conn.execute("commit")
         await conn.execute("insert into test.rows (job, attempt) values (%s, %s)", (job.id, job.attempt))
+
+
+@marked("signals_its_supervisor")
+def signals_its_supervisor(job: Job, *, signals: list[int], a_second: float, seconds: float) -> int:
+    """Send the supervisor so many signals a second, and return how many it were."""
+    begun, sent = time.monotonic(), 0
+    while (passed := time.monotonic() - begun) < seconds:
+        if sent < passed * a_second:
+            os.kill(os.getppid(), signals[sent % len(signals)])
+            sent += 1
+        else:
+            time.sleep(0.001)
+    return sent
