@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
 NO_LIMIT = 1 << 60
 """Bytes from which on version 1 says "no limit": it has no word for it."""
 
-_seen = 0
+TOLD_WITHIN = 2.0
+"""Seconds from the kernel's counting a kill to the death of who was killed: giving back much memory takes a while."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +40,40 @@ def limits(root: Path = Path("/")) -> Limits:
     )
 
 
+@dataclass(slots=True)
+class _Kills:
+    """How many the cgroup had counted when we last looked, and when those were seen that no death was told by yet."""
+
+    seen: int = 0
+    untold: list[float] = field(default_factory=list)
+
+
+_kills = _Kills()
+
+
+def look() -> None:
+    """Notice how many kills the cgroup has counted. Done at each tick: what it killed long ago was not who dies now.
+
+    A job's program, say, whose end nobody here is told of.
+    """
+    now, count = time.monotonic(), _oom_kills()
+    _kills.untold[:] = [at for at in _kills.untold if now - at <= TOLD_WITHIN] + [now] * (count - _kills.seen)
+    _kills.seen = count
+
+
 def counted_an_oom_kill() -> bool:
-    """Whether the cgroup has counted a kill since this was last asked."""
-    global _seen  # a counter of the kernel, and how far we have read it
-    count = _oom_kills()
-    more, _seen = count > _seen, count
-    return more
+    """Whether the cgroup has counted a kill that no death was told by yet: each is one death, also of several at once."""
+    look()
+    if not _kills.untold:
+        return False
+    _kills.untold.pop(0)
+    return True
 
 
 def start() -> None:
     """Begin to count from now: what was killed before was not ours."""
-    counted_an_oom_kill()
+    look()
+    _kills.untold.clear()
 
 
 @cache
@@ -63,13 +88,12 @@ def _file() -> Path | None:
 
 def _oom_kills() -> int:
     file = _file()
-    if file is None:
-        return 0
-    for line in _read(file).splitlines():
+    # What can't be read just now, for want of a descriptor say, has counted nothing new.
+    for line in _read(file).splitlines() if file is not None else []:
         name, _, count = line.partition(" ")
         if name == "oom_kill" and count.isdecimal():
             return int(count)
-    return 0
+    return _kills.seen
 
 
 def _folders(controller: str, root: Path) -> Iterator[Path]:

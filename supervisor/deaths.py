@@ -67,12 +67,10 @@ def signal_name(number: int) -> str:
         return f"SIGRTMIN+{number - signal.SIGRTMIN}" if number >= signal.SIGRTMIN else f"signal {number}"
 
 
-def death_of(status: int, max_rss_kib: int, *, out_of_memory: bool) -> Death:
+def death_of(status: int, max_rss_kib: int) -> Death:
     """Return the death that a wait status tells of."""
     if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-        killed_for_memory = out_of_memory and number == signal.SIGKILL
-        return Death(None, number, os.WCOREDUMP(status), max_rss_kib * 1024, killed_for_memory)
+        return Death(None, os.WTERMSIG(status), os.WCOREDUMP(status), max_rss_kib * 1024)
     return Death(os.WEXITSTATUS(status), None, False, max_rss_kib * 1024)
 
 

@@ -78,6 +78,6 @@ def _tell(status: int, settings: Settings) -> None:
     logs.configure(settings)
     structlog.get_logger().error(
         "the supervisor has died: the container ends, with all that its jobs have left running",
-        death=str(death_of(status, 0, out_of_memory=False)),
+        death=str(death_of(status, 0)),
         hint="if nobody killed it, it stalled for longer than its leases allow, or the container's memory ran out",
     )

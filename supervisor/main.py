@@ -176,7 +176,13 @@ async def _tick_until_done(state: State) -> None:
         last = now
         if gap:
             log.warning("the supervisor was not scheduled for a while", seconds=round(gap, 3))
-        for duty in (lambda: reap(state), lambda: watch(state, gap), lambda: fill_slots(state), lambda: stall.put_off(state)):  # noqa: B023
+        for duty in (
+            cgroup.look,
+            lambda: reap(state),
+            lambda: watch(state, gap),  # noqa: B023
+            lambda: fill_slots(state),
+            lambda: stall.put_off(state),
+        ):
             _once(duty)
         if state.draining and draining is None:
             draining = asyncio.create_task(drain(state))

@@ -78,7 +78,7 @@ def _wait_for(pid: int) -> Death:
         _, status, usage = os.wait4(pid, 0)
     except ChildProcessError:
         return STATUS_LOST
-    return death_of(status, usage.ru_maxrss, out_of_memory=cgroup.counted_an_oom_kill())
+    return death_of(status, usage.ru_maxrss)
 
 
 def _end_group(child: Child) -> None:
@@ -99,12 +99,14 @@ def _bury(state: State, child: Child, death: Death) -> None:
         kill = child.doomed
     if kill is None and record is not None and ended_itself(death, record, boottime(), state.settings.kill_grace):
         kill = Kill("max_runtime", record.claim, detail="by the kernel's timer: the supervisor was not there to do it")
+    if kill is None and death.signal == signal.SIGKILL:
+        # Asked for such a death alone: the answer is for one. A kill of ours was for a reason of its own.
+        death = replace(death, out_of_memory=cgroup.counted_an_oom_kill())
     dead = DeadWorker(
         name=child.name,
         slot=child.slot,
         pid=child.pid,
-        # A kill of ours was for a reason of its own, whatever the cgroup has counted.
-        death=death if kill is None else replace(death, out_of_memory=False),
+        death=death,
         record=record,
         kill=kill,
         stack=crash_text(child.stacks) if kill is None else kill.stack or stack_text(child.stacks),

@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import socket
+import time
 
 from fencepost.board import Board
 from fencepost.checks import Refusal
@@ -26,11 +27,7 @@ def try_import(settings: Settings) -> str | Refusal | None:
     try:
         pid = fork_worker(WorkerStart(settings, 1, "trial", Board(), theirs, note, stacks, anonymous()), only_try=True)
         theirs.close()
-        ready = select.poll()
-        pidfd = os.pidfd_open(pid)
-        ready.register(pidfd, select.POLLIN)
-        in_time = bool(ready.poll(settings.boot_timeout * 1000))
-        os.close(pidfd)
+        in_time = _ended(pid, settings.boot_timeout)
         os.killpg(pid, signal.SIGKILL)
         _, status = os.waitpid(pid, 0)
         if not in_time:
@@ -41,9 +38,29 @@ def try_import(settings: Settings) -> str | Refusal | None:
         if "error" in found:
             return str(found["error"])
         if "kinds" not in found:
-            return f"importing ended the process: {death_of(status, 0, out_of_memory=False)}"
+            return f"importing ended the process: {death_of(status, 0)}"
         return None
     finally:
         ours.close()
         for fd in (note, stacks):
             os.close(fd)
+
+
+def _ended(pid: int, within: float) -> bool:
+    """Wait for a child's end, for at most `within` seconds, and leave it to be reaped."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except OSError:
+        # Forbidden by a seccomp filter: it is asked for again and again.
+        until = time.monotonic() + within
+        while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            if time.monotonic() >= until:
+                return False
+            time.sleep(0.01)
+        return True
+    try:
+        ready = select.poll()
+        ready.register(pidfd, select.POLLIN)
+        return bool(ready.poll(within * 1000))
+    finally:
+        os.close(pidfd)

@@ -145,3 +145,29 @@ def test_limits_that_are_enough_are_not_warned_of(settings: Settings) -> None:
     here = inside(memory=282 * MIB, cpus=4, tasks=14, descriptors=116, first_process="tini")
     assert warnings(here, settings, Memory(50 * MIB, 50 * MIB)) == []
     assert warnings(inside(memory=1), settings, None) == []
+
+
+@pytest.fixture
+def kernel(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
+    """A counter of kills and a clock, both to be turned by hand."""
+    turned = {"kills": 7, "time": 100.0}
+    monkeypatch.setattr(cgroup, "_kills", cgroup._Kills())
+    monkeypatch.setattr(cgroup, "_oom_kills", lambda: turned["kills"])
+    monkeypatch.setattr("time.monotonic", lambda: turned["time"])
+    cgroup.start()
+    return turned
+
+
+def test_each_kill_that_was_counted_is_told_of_one_death(kernel: dict[str, float]) -> None:
+    """G1: of two at once, two; of none, none; and what was counted before the start is nobody's."""
+    assert not cgroup.counted_an_oom_kill()
+    kernel["kills"] += 2
+    assert [cgroup.counted_an_oom_kill() for _ in range(3)] == [True, True, False]
+
+
+def test_a_kill_of_a_jobs_program_is_not_told_of_a_later_death(kernel: dict[str, float]) -> None:
+    """G1: no worker has died of it, and whoever is killed later, by someone, is not said to have."""
+    kernel["kills"] += 1
+    cgroup.look()
+    kernel["time"] += cgroup.TOLD_WITHIN + 0.1
+    assert not cgroup.counted_an_oom_kill()
