@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
+from support.containers import inner
 from support.jobs import Jobs
 from support.processes import Supervisor, is_running
 from support.waiting import wait_until
@@ -33,12 +34,6 @@ def as_pid_1(start_supervisor: Callable[..., Supervisor], monkeypatch: pytest.Mo
             monkeypatch.setattr(sys, "executable", python)
 
     return start
-
-
-def inner(supervisor: Supervisor) -> psutil.Process:
-    """Return the process that is PID 1 in there."""
-    (child,) = wait_until(lambda: psutil.Process(supervisor.pid).children(), what="the supervisor in its namespace")
-    return child
 
 
 def test_as_pid_1_it_drains_on_term_and_leaves_with_its_code(as_pid_1: Callable[..., Supervisor], jobs: Jobs) -> None:
