@@ -15,7 +15,7 @@ import structlog
 
 from fencepost.board import boottime
 from fencepost.jobs.sweep import Expired, expired, sweep
-from fencepost.supervisor.database import Away
+from fencepost.supervisor.database import Away, Conn
 from fencepost.supervisor.state import State
 
 log = structlog.get_logger()
@@ -31,8 +31,9 @@ THE_BEGINNING = datetime.min.replace(tzinfo=UTC)
 
 @dataclass(slots=True)
 class Seen:
-    """Which expired leases were seen, and since when, by our clock."""
+    """Which expired leases were seen, and since when, by our clock. `by` is the connection that saw them."""
 
+    by: Conn | None = None
     mark: datetime = THE_BEGINNING
     all_at: float = float("-inf")
     since: dict[Expired, float] = field(default_factory=dict)
@@ -51,17 +52,14 @@ async def sweep_expired(state: State) -> None:
         try:
             await _sweep(state, seen, patience)
         except Away:
-            # What was seen before an outage may stand on another server now, by another clock.
-            seen = Seen()
+            pass  # said by the link
         except psycopg.Error as error:
             log.warning("a sweep failed", error=str(error).strip())
 
 
 async def _sweep(state: State, seen: Seen, patience: float) -> None:
     now = boottime()
-    if now - seen.all_at >= LOOK_AT_ALL_EVERY:
-        seen.mark, seen.all_at = THE_BEGINNING, now
-    looked_at, found = await state.duty.run(lambda conn: expired(conn, state.settings.schema, seen.mark))
+    looked_at, found = await state.duty.run(lambda conn: _look(conn, state, seen, now))
     seen.mark = looked_at
     for lease in found:
         seen.since.setdefault(lease, now)
@@ -78,3 +76,14 @@ async def _sweep(state: State, seen: Seen, patience: float) -> None:
         log.warning("swept a job whose lease had expired", job=lease.id, fence=lease.fence, worker=lease.name, outcome="lost")
     if swept:
         state.look_now.set()
+
+
+async def _look(conn: Conn, state: State, seen: Seen, now: float) -> tuple[datetime, list[Expired]]:
+    if conn is not seen.by:
+        # Another server, perhaps, with another clock and leases that end before the mark: it may know less than the one before.
+        # Which duty met the end of the connection does not matter.
+        seen.by, seen.all_at = conn, float("-inf")
+        seen.since.clear()
+    if now - seen.all_at >= LOOK_AT_ALL_EVERY:
+        seen.mark, seen.all_at = THE_BEGINNING, now
+    return await expired(conn, state.settings.schema, seen.mark)

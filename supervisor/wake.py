@@ -34,6 +34,9 @@ LOOK_AGAIN = 1.0
 ASK_AGAIN = 0.5
 """Seconds after which the heartbeat asks once more who is cancelled."""
 
+ASK_LISTENED_TO = 30.0
+"""Seconds, at most, until the server that is listened to is asked whether it is still the right one."""
+
 BETWEEN_CONNECTS = tenacity.wait_random(0.5, 2.0)
 
 
@@ -100,12 +103,12 @@ async def listen(state: State) -> None:
             # What was sent while nobody listened is not sent again.
             state.look_now.set()
             state.beat_now.set()
-            async for queue in _notifications(conn):
+            async for queue in _notifications(conn, state):
                 if not queue:
                     again = _ask_who_is_cancelled(state, again)
                 elif queue in state.settings.queues or "*" in state.settings.queues:
                     state.look_now.set()
-        except (psycopg.Error, TimeoutError) as error:
+        except (psycopg.Error, TimeoutError, Away) as error:
             log.debug("not listening", error=str(error).strip())
         finally:
             state.listening = False
@@ -122,10 +125,13 @@ def _ask_who_is_cancelled(state: State, again: asyncio.TimerHandle | None) -> as
     return asyncio.get_running_loop().call_later(ASK_AGAIN, state.beat_now.set)
 
 
-async def _notifications(conn: Conn) -> AsyncIterator[str]:
+async def _notifications(conn: Conn, state: State) -> AsyncIterator[str]:
     while True:
-        # Ended and begun again: a connection whose other end has vanished shows it only when something is asked of it.
-        async for notification in conn.notifies(timeout=30):
+        # Ended and begun again: a connection whose other end has vanished shows it only when something is asked of it, and
+        # one to a server that only reads by now would go on in silence, while jobs are enqueued on the one that took over.
+        async for notification in conn.notifies(timeout=min(ASK_LISTENED_TO, state.settings.heartbeat)):
             yield notification.payload
         async with asyncio.timeout(10):
-            await conn.execute("")
+            cursor = await conn.execute(statement("only_reads", state.settings.schema))
+            if await cursor.fetchone() == (True,):
+                raise Away("the server only reads by now")

@@ -74,6 +74,21 @@ def start_server(installation: tuple[Installation, Path]) -> Iterator[Callable[.
 
 
 @pytest.fixture
+def start_standby() -> Iterator[Callable[[Server], Server]]:
+    """Start standbys of the test's own, each of a server that runs."""
+    running: list[Server] = []
+
+    def start(primary: Server) -> Server:
+        running.append(Server.standby_of(primary))
+        running[-1].start()
+        return running[-1]
+
+    yield start
+    for one in running:
+        one.remove()
+
+
+@pytest.fixture
 def own_server(start_server: Callable[..., Server]) -> Server:
     """A server that this test may stop, kill and configure."""
     return start_server()

@@ -11,7 +11,7 @@ import tenacity
 
 from fencepost.worker.errors import SUMMARY, clean
 from fencepost.worker.line import Line
-from fencepost.worker.session import Session
+from fencepost.worker.session import USELESS, Session
 
 log = structlog.get_logger()
 
@@ -19,9 +19,6 @@ Answer = TypeVar("Answer")
 
 BETWEEN_TRIES = tenacity.wait_random(1, 3)
 """Seconds between two tries, at random: a hundred workers must not come back in one instant."""
-
-USELESS = ("25006", "57P01", "57P02", "57P03")
-"""Read-only server, or one that is shutting down: sqlstates after which another connection may do better."""
 
 
 class Patience:

@@ -22,6 +22,9 @@ from fencepost.jobs.sessions import end_sessions
 from fencepost.settings import Settings
 from fencepost.start import application_name
 
+USELESS = ("25006", "57P01", "57P02", "57P03")
+"""Read-only server, or one that is shutting down: sqlstates after which another connection may do better."""
+
 
 class Session:
     """Both connections of a worker."""
@@ -96,6 +99,13 @@ class Session:
             self._job.prepare_threshold = None
         self._used = True
         return self._job.pgconn
+
+    def gave_up_job(self, error: psycopg.Error) -> bool:
+        """Give up the job's connection if `error` says that another may do better; return whether it was given up."""
+        if self._job is None or not (self._job.closed or error.sqlstate in USELESS):
+            return False
+        self._drop_job()
+        return True
 
     def reusable(self) -> bool:
         """Whether nothing of the job is still open, or still being carried out, on its connection."""

@@ -39,6 +39,9 @@ class Session(Protocol):
     def job_pgconn(self) -> PGconn:
         """Return the libpq connection for the job's transactions."""
 
+    def gave_up_job(self, error: psycopg.Error) -> bool:
+        """Give up that connection if `error` says that another may do better; return whether it was given up."""
+
 
 class Statements(Protocol):
     """How a transaction begins and ends: `fencepost.jobs.transaction`, or savepoints in somebody else's transaction."""
@@ -134,6 +137,15 @@ class RunTransactions:
 
     def begin(self) -> JobConnection:
         """Begin one, with tenant, role, token and time limits set locally."""
+        try:
+            return self._begin()
+        except psycopg.Error as error:
+            # Since it was used last the session may have ended, or its server only reads: nothing is begun, so another will do.
+            if not self._session.gave_up_job(error):
+                raise
+        return self._begin()
+
+    def _begin(self) -> JobConnection:
         with self._lending() as (pgconn, lent):
             conn = JobConnection.on(pgconn, lent)
             self._statements.begin(conn, self._settings.schema, self._held, self._context())
@@ -182,6 +194,14 @@ class RunTransactions:
 
     async def abegin(self) -> AsyncJobConnection:
         """Begin one; as `begin`."""
+        try:
+            return await self._abegin()
+        except psycopg.Error as error:
+            if not self._session.gave_up_job(error):
+                raise
+        return await self._abegin()
+
+    async def _abegin(self) -> AsyncJobConnection:
         with self._lending() as (pgconn, lent):
             conn = AsyncJobConnection.on(pgconn, lent)
             await self._statements.abegin(conn, self._settings.schema, self._held, self._context())

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from psycopg import AsyncClientCursor, AsyncConnection, ClientCursor, Connection
+from psycopg.errors import ReadOnlySqlTransaction
 
 from fencepost.job import Outcome
 from fencepost.jobs.sql import message, statement
@@ -48,8 +49,11 @@ class Context:
 
 
 def begin(conn: Connection[Any], schema: str, held: Held, context: Context) -> None:
-    """Begin a transaction of the run."""
-    ClientCursor(conn).execute(message(schema, "begin", "context"), context.arguments(held.name))
+    """Begin a transaction of the run. Raises ReadOnlySqlTransaction where the server only reads, which it did not before."""
+    cursor = ClientCursor(conn)
+    cursor.execute(message(schema, "begin", "context"), context.arguments(held.name))
+    cursor.nextset()
+    _see_that_it_writes(cursor.fetchone())
 
 
 def commit(conn: Connection[Any], schema: str, held: Held) -> None:
@@ -64,8 +68,11 @@ def finish_and_commit(conn: Connection[Any], schema: str, held: Held, outcome: O
 
 
 async def abegin(conn: AsyncConnection[Any], schema: str, held: Held, context: Context) -> None:
-    """Begin a transaction of the run, on an AsyncConnection."""
-    await AsyncClientCursor(conn).execute(message(schema, "begin", "context"), context.arguments(held.name))
+    """Begin a transaction of the run, on an AsyncConnection, as `begin`."""
+    cursor = AsyncClientCursor(conn)
+    await cursor.execute(message(schema, "begin", "context"), context.arguments(held.name))
+    cursor.nextset()
+    _see_that_it_writes(await cursor.fetchone())
 
 
 async def acommit(conn: AsyncConnection[Any], schema: str, held: Held) -> None:
@@ -81,6 +88,11 @@ def roll_back(conn: Connection[Any], schema: str) -> None:
 async def aroll_back(conn: AsyncConnection[Any], schema: str) -> None:
     """Roll back what is open, on an AsyncConnection."""
     await conn.execute(statement("roll_back", schema))
+
+
+def _see_that_it_writes(begun: tuple[Any, ...] | None) -> None:
+    if begun is not None and begun[0]:
+        raise ReadOnlySqlTransaction("the server only reads by now")
 
 
 def discard(conn: Connection[Any], schema: str) -> None:

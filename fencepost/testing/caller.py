@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+import psycopg
 from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
 from psycopg.pq import TransactionStatus
 from psycopg.pq.abc import PGconn
@@ -33,6 +34,10 @@ class Caller:
     def job_pgconn(self) -> PGconn:
         """Return the libpq connection for the job's transactions."""
         return self._pgconn
+
+    def gave_up_job(self, _error: psycopg.Error) -> bool:
+        """Keep it: it is the caller's."""
+        return False
 
     def conn(self) -> JobConnection:
         """Return a connection for our own statements, with nothing on it that the caller has put on theirs."""

@@ -46,6 +46,17 @@ def holds_a_lock_at_first(job: Job, *, seconds: float = 60.0) -> None:
             time.sleep(seconds)
 
 
+@handler("writes_before_and_when_told")
+def writes_before_and_when_told(job: Job, *, path: str) -> None:
+    """Write a row in a transaction, and another one in a second transaction, once there is a file."""
+    with job.transaction() as conn:
+        insert_row(conn, job, "before")
+    while not os.path.exists(path):
+        time.sleep(0.02)
+    with job.transaction() as conn:
+        insert_row(conn, job, "told")
+
+
 @handler("reads_notes")
 def reads_notes(job: Job) -> int:
     """Return how many columns a table has, read often enough for a plan to be kept."""

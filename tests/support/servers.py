@@ -117,6 +117,16 @@ class Server:
         server._own(server.data)
         return server
 
+    @classmethod
+    def standby_of(cls, primary: Server) -> Server:
+        """Return a server, not started yet, that takes over all that `primary` writes, until it is promoted."""
+        server = cls(primary.installation, temporary_folder(primary.installation.user, for_data=True))
+        server.installation.run(
+            "pg_basebackup", "-D", str(server.data), "-h", "127.0.0.1", "-p", str(primary.port), "-U", SUPERUSER,
+            "--checkpoint=fast", "--no-sync", "--write-recovery-conf",
+        )  # fmt: skip
+        return server
+
     # ---- its life
 
     def start(self) -> None:
@@ -201,7 +211,7 @@ class Server:
             lines = (self.data / "postmaster.pid").read_text(encoding="utf-8").splitlines()
         except OSError:
             return False
-        return len(lines) >= 8 and lines[0] == str(self._process.pid) and lines[7].strip() == "ready"
+        return len(lines) >= 8 and lines[0] == str(self._process.pid) and lines[7].strip() in ("ready", "standby")
 
     def _own(self, path: Path) -> None:
         give_to(self.installation.user, path)
