@@ -1,7 +1,8 @@
 """The supervisor's way to the database: its own connections, asyncio, without threads, and never without a time limit.
 
 Invariant: no duty waits for the database longer than the limit that it gave. A statement that is late is abandoned together
-with its connection; the next try opens another. Nobody else waits for an abandoned one to end.
+with its connection; the next try opens another, or waits for one that is still being opened. Nobody else waits for an abandoned
+one to end.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ class Link:
         self._duty = duty
         self._limit = limit
         self._conn: Conn | None = None
+        self._connecting: asyncio.Task[Conn] | None = None
         self._turn = asyncio.Lock()
         self._connect_at = 0.0
         self._trouble = ""
@@ -94,15 +96,20 @@ class Link:
             raise
 
     async def _connect(self, deadline: float) -> Conn:
-        state = tenacity.RetryCallState(tenacity.Retrying(), None, (), {})
+        # A connect that takes longer than this duty may is gone on with by its next try. Begun anew it would begin with the
+        # same host: of two, the second would never be asked while the first is silent. Each has connect_timeout as its limit.
+        if self._connecting is None:
+            self._connecting = asyncio.ensure_future(connect(self._conninfo))
+        done, _ = await asyncio.wait({self._connecting}, timeout=max(0.0, deadline - boottime()))
+        if not done:
+            raise Away("no answer in time")
+        connecting, self._connecting = self._connecting, None
         try:
-            return await _limited(connect(self._conninfo), deadline, None)
+            return connecting.result()
         except psycopg.Error as error:
+            state = tenacity.RetryCallState(tenacity.Retrying(), None, (), {})
             self._connect_at = boottime() + BETWEEN_CONNECTS(state)
             raise Away(_line(error)) from None
-        except Away:
-            self._connect_at = boottime() + BETWEEN_CONNECTS(state)
-            raise
 
     def _note(self, trouble: str) -> None:
         # Said once, when it changes: an outage must not fill the disk with logs.
@@ -114,7 +121,10 @@ class Link:
         self._trouble = trouble
 
     async def close(self) -> None:
-        """Close the connection."""
+        """Close the connection, and don't wait for one that is being opened."""
+        if self._connecting is not None:
+            _abandon(self._connecting, None)
+            self._connecting = None
         if self._conn is not None:
             await _close(self._conn)
             self._conn = None
@@ -145,7 +155,7 @@ async def connect(conninfo: str) -> Conn:
     return await AsyncConnection.connect(conninfo, autocommit=True)
 
 
-async def _limited(work: Awaitable[Answer], deadline: float, conn: Conn | None) -> Answer:
+async def _limited(work: Awaitable[Answer], deadline: float, conn: Conn) -> Answer:
     """Await `work` until `deadline`; then abandon it. psycopg's own cancelling may take ten seconds more: not ours."""
     task: asyncio.Task[Answer] = asyncio.ensure_future(work)
     try:

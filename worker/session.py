@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 import tenacity
 from psycopg import Connection
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 from psycopg.pq.abc import PGconn
 from psycopg_pool import NullConnectionPool
@@ -25,6 +26,9 @@ from fencepost.start import application_name
 USELESS = ("25006", "57P01", "57P02", "57P03")
 """Read-only server, or one that is shutting down: sqlstates after which another connection may do better."""
 
+CONNECT_MAY_TAKE = 10.0
+"""Seconds for a connect to one host where the user has said that there is no limit."""
+
 
 class Session:
     """Both connections of a worker."""
@@ -34,13 +38,15 @@ class Session:
         self._application = application_name(worker)
         # Both are held for as long as they work. The null pool opens one when it is asked, in the calling thread, and keeps
         # none that were given back.
+        conninfo = settings.conninfo(self._application, client_connection_check_interval="500")
         self._pool = NullConnectionPool(
-            settings.conninfo(self._application, client_connection_check_interval="500"),
+            conninfo,
             kwargs={"autocommit": True},
             max_size=8,
             num_workers=1,
             open=False,
-            timeout=10.0,
+            # The pool gives each host as much, whatever the connection string says.
+            timeout=_time_for_a_host(conninfo),
         )
         self._claims: Connection[tuple[Any, ...]] | None = None
         self._job: Connection[tuple[Any, ...]] | None = None
@@ -136,6 +142,14 @@ class Session:
         if conn is not None:
             conn.close()
             self._pool.putconn(conn)
+
+
+def _time_for_a_host(conninfo: str) -> float:
+    try:
+        given = int(conninfo_to_dict(conninfo).get("connect_timeout") or 0)
+    except ValueError:
+        given = 0  # refused by psycopg, with its own words
+    return float(given) if given > 0 else CONNECT_MAY_TAKE
 
 
 def _identity(fd: int) -> tuple[int, int]:

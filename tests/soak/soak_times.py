@@ -19,6 +19,7 @@ import pytest
 
 from support.databases import Database
 from support.jobs import Jobs
+from support.networks import Machine
 from support.processes import Supervisor
 from support.servers import Server
 
@@ -98,6 +99,40 @@ def test_a_supervisor_dies(
         database.value("select fencepost.cancel(%s)", [job])
         jobs.wait_for(job, "cancelled")
     tell("a supervisor is killed: its job runs elsewhere (lease 6 s)", elsewhere)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a machine of its own needs root")
+def test_a_machine_is_cut_off(
+    start_server: Callable[..., Server],
+    create_database: Callable[[Server], Database],
+    start_supervisor: Callable[..., Supervisor],
+    tell: Callable[[str, list[float]], None],
+) -> None:
+    """Its cable is pulled in the middle of a job that has a transaction open. Lease 6 s, heartbeat 1.5 s, its limit 1 s."""
+    database = create_database(start_server(listen_addresses="*"))
+    jobs = Jobs(database)
+    machine = Machine()
+    try:
+        url, elsewhere = machine.url(database), []
+        other = start_supervisor(database.worker_url, concurrency=1, command=AS_INSTALLED)
+        other.wait_for_workers(1)
+        for _ in range(ROUNDS):
+            # It claims nothing meanwhile, so that the job goes to the machine that will be cut off.
+            other.signal(signal.SIGTSTP)
+            away = start_supervisor(url, concurrency=1, command=AS_INSTALLED, inside=machine.inside)
+            job = jobs.enqueue("writes_slowly", {"seconds": 60})
+            jobs.wait_for_mark(job, note="between", within=30)
+            other.signal(signal.SIGCONT)
+            machine.cut("cable")
+            cut_at = time.time()
+            elsewhere.append(jobs.wait_for_mark(job, attempt=2, within=30).at.timestamp() - cut_at)
+            database.value("select fencepost.cancel(%s)", [job])
+            jobs.wait_for(job, "cancelled")
+            away.kill_all()
+            machine.heal("cable")
+    finally:
+        machine.remove()
+    tell("a cable is pulled: its job runs elsewhere (lease 6 s)", elsewhere)
 
 
 def test_a_server_comes_back(

@@ -30,8 +30,19 @@ class Machine:
         self.host, self.address = f"10.213.{number}.1", f"10.213.{number}.2"
         self.inside = ("ip", "netns", "exec", self.name)
         # Of a test run that was killed.
+        self._forget()
+        self._set_up()
+
+    def restart(self) -> None:
+        """Have it come back with the same address, knowing nothing of its connections. What ran there is dead already."""
+        self._forget()
+        self._set_up()
+
+    def _forget(self) -> None:
         subprocess.run(["ip", "netns", "delete", self.name], capture_output=True, check=False)
         subprocess.run(["ip", "link", "delete", self._cable], capture_output=True, check=False)
+
+    def _set_up(self) -> None:
         _run("ip", "netns", "add", self.name)
         _run("ip", "link", "add", self._cable, "type", "veth", "peer", "name", "eth0", "netns", self.name)
         _run("ip", "address", "add", f"{self.host}/30", "dev", self._cable)
