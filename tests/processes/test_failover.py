@@ -16,7 +16,7 @@ from support.processes import Supervisor
 from support.servers import Server
 from support.waiting import wait_until
 
-LISTENING = "select count(*) from pg_stat_activity where application_name like 'fencepost %% listen' and datname = %s"
+LISTENING = "select count(*) from pg_stat_activity where application_name like 'fencepost %% listen' and query <> '' and datname = %s"
 
 
 def tells_of_the_loss_of(job: int, line: dict[str, Any]) -> bool:
