@@ -31,6 +31,8 @@ BETWEEN_CONNECTS = tenacity.wait_random(0.5, 2.0)
 USELESS = ("25006", "57P01", "57P02", "57P03", "25P03", "25P04")
 """sqlstates after which the session is of no more use: its server only reads, is going down, or has ended it."""
 
+ONLY_READS = "the server only reads by now"
+
 
 class Away(Exception):
     """The database did not answer: unreachable, late, or reachable only for reading."""
@@ -83,7 +85,7 @@ class Link:
             self._conn = await self._connect(deadline)
         conn = self._conn
         try:
-            return await _limited(act(conn), deadline, conn)
+            answer = await _limited(act(conn), deadline, conn)
         except psycopg.Error as error:
             # A server that answers with a no has answered: the duty has to deal with that.
             if conn.closed or conn.broken or error.sqlstate in USELESS:
@@ -94,6 +96,11 @@ class Link:
         except Away:
             self._conn = None
             raise
+        if only_reads(conn):
+            self._conn = None
+            await _close(conn)
+            raise Away(ONLY_READS)
+        return answer
 
     async def _connect(self, deadline: float) -> Conn:
         # A connect that takes longer than this duty may is gone on with by its next try. Begun anew it would begin with the
@@ -153,6 +160,14 @@ class Resolver(ThreadPoolExecutor):
 async def connect(conninfo: str) -> Conn:
     """Connect, in autocommit: nothing of ours stays open between statements."""
     return await AsyncConnection.connect(conninfo, autocommit=True)
+
+
+def only_reads(conn: Conn) -> bool:
+    """Whether the server of `conn` only reads by now: it tells that with an answer, whatever it was asked.
+
+    What only looks would be answered there for ever, with what was true before another server took over.
+    """
+    return b"on" in (conn.pgconn.parameter_status(name) for name in (b"default_transaction_read_only", b"in_hot_standby"))
 
 
 async def _limited(work: Awaitable[Answer], deadline: float, conn: Conn) -> Answer:

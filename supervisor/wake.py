@@ -17,7 +17,7 @@ import tenacity
 from fencepost.board import boottime
 from fencepost.jobs.sql import statement
 from fencepost.jobs.waiting import Waiting, waiting
-from fencepost.supervisor.database import Away, Conn, connect
+from fencepost.supervisor.database import ONLY_READS, Away, Conn, connect, only_reads
 from fencepost.supervisor.state import State
 
 log = structlog.get_logger()
@@ -132,6 +132,6 @@ async def _notifications(conn: Conn, state: State) -> AsyncIterator[str]:
         async for notification in conn.notifies(timeout=min(ASK_LISTENED_TO, state.settings.heartbeat)):
             yield notification.payload
         async with asyncio.timeout(10):
-            cursor = await conn.execute(statement("only_reads", state.settings.schema))
-            if await cursor.fetchone() == (True,):
-                raise Away("the server only reads by now")
+            await conn.execute("")
+        if only_reads(conn):
+            raise Away(ONLY_READS)

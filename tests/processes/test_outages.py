@@ -126,7 +126,7 @@ def test_ended_sessions_cost_no_attempt(start_supervisor: Callable[..., Supervis
         wait_until(
             lambda: database.value(
                 "select count(*) from pg_stat_activity where application_name like '%% listen'"
-                " and datname = current_database() and query <> ''"
+                " and datname = current_database() and query_start is not null"
             ),
             what="another listening session",
         )

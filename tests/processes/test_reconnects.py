@@ -68,7 +68,7 @@ def test_sixteen_workers_come_back_to_a_server_and_not_all_at_once(
     assert in_a_window <= len(connects) / 2, connects
 
     # Told by notification: the next poll is far away.
-    listens = "select count(*) from pg_stat_activity where application_name like '%% listen' and query <> ''"
+    listens = "select count(*) from pg_stat_activity where application_name like '%% listen' and query_start is not null"
     wait_until(lambda: database.value(listens) == 1, within=10, what="the session that listens")
     row = jobs.wait_for(jobs.enqueue("rests", {"seconds": 0}))
     assert (row.started_at - row.created_at).total_seconds() < 2
