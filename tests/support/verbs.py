@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
 
+import psycopg
 from psycopg import Connection
 from psycopg.rows import namedtuple_row
 
@@ -14,6 +15,7 @@ from fencepost.job import Ended, Outcome
 from fencepost.jobs.claim import Claim, Lane, claim, lanes
 from fencepost.jobs.finish import finish
 from fencepost.jobs.sql import in_schema, statement
+from support.databases import Database
 
 START = datetime.min.replace(tzinfo=UTC)
 LEASE = timedelta(seconds=60)
@@ -30,6 +32,28 @@ def new_name() -> str:
 def lane(queue: str = "default", priority: int = 0, after_run_at: datetime = START, after_id: int = 0) -> Lane:
     """Return a lane, searched from its start unless told otherwise."""
     return Lane(queue, priority, after_run_at, after_id)
+
+
+def pages_of_a_claim(database: Database, at: Lane) -> int:
+    """Return how many pages a claim touches, once it has been planned and has found room for its new row."""
+    arguments = {
+        "name": "tester:explain",
+        "queues": [at.queue],
+        "priorities": [at.priority],
+        "after_run_at": [at.after_run_at],
+        "after_id": [at.after_id],
+        "kinds": list(KINDS),
+        "max_attempts": list(KINDS.values()),
+        "lease": LEASE,
+        "due_by": None,
+    }
+    explain = psycopg.sql.SQL("explain (analyze, buffers, timing off, format json) ") + statement("claim", "fencepost")
+    with database.conn(autocommit=False, cursor_factory=psycopg.ClientCursor) as conn:
+        for _ in range(2):
+            row = conn.execute(explain, arguments).fetchone()
+            conn.rollback()
+    plan = row[0][0]["Plan"] if row else {}
+    return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
 
 
 class Verbs:

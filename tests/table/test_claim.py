@@ -7,16 +7,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
-import psycopg
 import pytest
 from psycopg import Connection
 
-from fencepost.jobs.claim import Lane, held
-from fencepost.jobs.sql import statement
+from fencepost.jobs.claim import held
 from support.databases import Database
 from support.jobs import Jobs
 from support.servers import Server
-from support.verbs import KINDS, Verbs, lane
+from support.verbs import Verbs, lane, pages_of_a_claim
 
 PLANS = [
     (),
@@ -237,27 +235,6 @@ def test_a_waiting_job_that_a_foreign_key_refers_to_is_claimed(verbs: Verbs, job
         assert verbs.must_claim().id == job
 
 
-def _buffers(verbs: Verbs, database: Database, at: Lane) -> int:
-    """Return how many pages a claim touches, once it has been planned and has found room for its new row."""
-    arguments = {
-        "name": "tester:explain",
-        "queues": [at.queue],
-        "priorities": [at.priority],
-        "after_run_at": [at.after_run_at],
-        "after_id": [at.after_id],
-        "kinds": list(KINDS),
-        "max_attempts": list(KINDS.values()),
-        "lease": timedelta(seconds=60),
-        "due_by": None,
-    }
-    explain = psycopg.sql.SQL("explain (analyze, buffers, timing off, format json) ") + statement("claim", verbs.schema)
-    with database.conn(autocommit=False, cursor_factory=psycopg.ClientCursor) as conn:
-        for _ in range(2):
-            plan = conn.execute(explain, arguments).fetchone()[0][0]["Plan"]
-            conn.rollback()
-    return plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
-
-
 def test_a_claim_behind_the_cursor_costs_the_same_while_an_old_transaction_is_open(
     verbs: Verbs, database: Database, connect: Callable[..., Connection]
 ) -> None:
@@ -270,14 +247,14 @@ def test_a_claim_behind_the_cursor_costs_the_same_while_an_old_transaction_is_op
     old = connect(autocommit=False)
     old.execute("set transaction isolation level repeatable read")
     old.execute("select count(*) from fencepost.jobs")
-    fresh = _buffers(verbs, database, lane())
+    fresh = pages_of_a_claim(database, lane())
     database.execute(
         """update fencepost.jobs set status = 'running', attempts = 1, max_attempts = 1, fence = 1, locked_by = 'x',
            locked_until = now() + interval '1 hour', started_at = now() where id <= 20000"""
     )
     last = database.execute("select run_at, id from fencepost.jobs where id = 20000")[0]
-    from_start = _buffers(verbs, database, lane())
-    behind = _buffers(verbs, database, lane(after_run_at=last.run_at, after_id=last.id))
+    from_start = pages_of_a_claim(database, lane())
+    behind = pages_of_a_claim(database, lane(after_run_at=last.run_at, after_id=last.id))
     assert from_start > 10 * fresh, "the trap is not set: the dead entries are gone"
     assert behind <= fresh + 10
 
@@ -290,7 +267,7 @@ def test_a_claim_among_many_finished_jobs_is_an_index_scan(verbs: Verbs, jobs: J
     )
     jobs.enqueue("ok")
     database.execute("analyze fencepost.jobs")
-    assert _buffers(verbs, database, lane()) < 60
+    assert pages_of_a_claim(database, lane()) < 60
 
 
 def test_what_a_worker_holds_is_found_by_its_name(verbs: Verbs, jobs: Jobs) -> None:

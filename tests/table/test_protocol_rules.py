@@ -6,22 +6,35 @@ for it. That the wrong thing then happens shows that the accident is one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from importlib import resources
+from types import SimpleNamespace
+from typing import Any
 
 import psycopg
 import pytest
+from psycopg import Connection
 
+from fencepost.board import Orders, boottime
 from fencepost.job import Ended
 from fencepost.jobs import sql as texts
 from fencepost.jobs.sweep import Expired
 from fencepost.jobs.transaction import Context, Held, begin, commit
+from fencepost.settings import Settings, read
 from fencepost.supervisor.sweep import Seen
+from fencepost.worker import claim as claiming
+from fencepost.worker import session as sessions
+from fencepost.worker.claim import Claims
+from fencepost.worker.connection import JobConnection, Lent
+from fencepost.worker.lanes import Lanes
+from fencepost.worker.session import Session
 from support import verbs as sender
 from support.databases import Database
 from support.jobs import Jobs
-from support.verbs import Verbs
+from support.verbs import KINDS, Verbs, pages_of_a_claim
+from support.waiting import wait_until
 
 AT_ONCE = timedelta(microseconds=1)
 CONTEXT = Context(tenant_setting="app.tenant", tenant="7", role="", time_left=60_000)
@@ -300,3 +313,171 @@ def test_rule_20_a_statement_ends_with_the_time_of_its_run(verbs: Verbs, jobs: J
     else:
         ended = False
     assert ended is rule
+
+
+# ---- sessions
+
+
+@pytest.fixture
+def open_session(database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Session]]:
+    """Open the sessions of workers, by their names; all are closed with the test."""
+    monkeypatch.setenv("DATABASE_URL", database.worker_url)
+    opened: list[Session] = []
+
+    def open_one(worker: str) -> Session:
+        opened.append(Session(read(), worker))
+        return opened[-1]
+
+    yield open_one
+    for one in opened:
+        one.drop_claims()
+        one._drop_job()
+        one._pool.close()
+
+
+def as_a_job_sees_it(session: Session) -> Connection[Any]:
+    return JobConnection.on(session.job_pgconn(), Lent())
+
+
+KEPT = {
+    "a role": ("set role pg_monitor", "select current_user = 'pg_monitor'"),
+    "a temporary table": ("create temporary table kept ()", "select to_regclass('pg_temp.kept') is not null"),
+    "a lock": ("select pg_advisory_lock(7)", "select exists (select from pg_locks where locktype = 'advisory')"),
+    "a channel": ("listen kept", "select exists (select from pg_listening_channels())"),
+}
+"""What a job can leave in its session, and how the next one would see it."""
+
+
+@with_and_without
+def test_rule_19_a_job_finds_nothing_of_another_in_its_session(
+    open_session: Callable[[str], Session], database: Database, monkeypatch: pytest.MonkeyPatch, *, rule: bool
+) -> None:
+    """What a rollback and RESET ALL would leave there: the next job is another tenant's."""
+    if not rule:
+        monkeypatch.setattr(sessions.statements, "discard", lambda conn, _: conn.execute("rollback; reset all"))
+    database.execute(f"grant pg_monitor to {database.worker}")
+    session = open_session("w1")
+    first = as_a_job_sees_it(session)
+    for leave, _ in KEPT.values():
+        first.execute(leave.encode())
+    session.clean()
+    second = as_a_job_sees_it(session)
+    found = [what for what, (_, look) in KEPT.items() if second.execute(look.encode()).fetchone() == (True,)]
+    assert found == ([] if rule else list(KEPT))
+
+
+@with_and_without
+def test_rule_19_what_cleans_a_session_is_no_prepared_statement(open_session: Callable[[str], Session], *, rule: bool) -> None:
+    """It would discard itself, and be missed at a later job: the session is lost then, or the job that has it."""
+    session = open_session("w1")
+    backends = []
+    for _ in range(12):
+        backends.append(session.job_pgconn().backend_pid)
+        if not rule and session._job is not None:
+            session._job.prepare_threshold = 5
+        session.clean()
+    assert (len(set(backends)) == 1) is rule
+
+
+@with_and_without
+def test_rule_19_the_connection_for_claims_is_no_jobs(
+    open_session: Callable[[str], Session], monkeypatch: pytest.MonkeyPatch, *, rule: bool
+) -> None:
+    """A job breaks its own: what is still to be sent, that it failed say, has another."""
+    session = open_session("w1")
+    session.claims()
+    if not rule:
+        monkeypatch.setattr(session, "job_pgconn", lambda: session.claims().pgconn)
+    session.job_pgconn().finish()
+    try:
+        answered = session.claims().execute("select true").fetchone() == (True,)
+    except psycopg.OperationalError:
+        answered = False
+    assert answered is rule
+
+
+WAITS = ("select pg_sleep(60)", "select pg_advisory_lock(7)", "do 'begin loop end loop; end'")
+
+
+def test_rule_21_the_server_ends_what_a_dead_client_has_begun(
+    open_session: Callable[[str], Session], database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it does not look after its clients, each goes on: asleep, before a lock, and taking all of a core."""
+    database.execute("select pg_advisory_lock(7)")
+    going_on = "select count(*) from pg_stat_activity where state = 'active' and application_name like %s"
+
+    def begin(worker: str) -> None:
+        for number, statement in enumerate(WAITS):
+            pgconn = open_session(f"{worker}-{number}").claims().pgconn
+            pgconn.send_query(statement.encode())
+            wait_until(lambda number=number: database.value(going_on, [f"fencepost {worker}-{number}"]), what=statement)
+            # As the kernel does for a process that has died.
+            with socket.socket(fileno=pgconn.socket) as dead:
+                dead.shutdown(socket.SHUT_RDWR)
+                dead.detach()
+
+    with monkeypatch.context() as without:
+        conninfo = Settings.conninfo
+        without.setattr(Settings, "conninfo", lambda settings, name, **_: conninfo(settings, name))
+        begin("forgotten")
+    begin("noticed")
+    wait_until(lambda: database.value(going_on, ["fencepost noticed-%"]) == 0, within=5, what="the end of all three")
+    assert database.value(going_on, ["fencepost forgotten-%"]) == len(WAITS)
+    database.execute(
+        "select pg_terminate_backend(pid) from pg_stat_activity where application_name like 'fencepost forgotten-%%'"
+    )
+
+
+# ---- the cursor
+
+
+@with_and_without
+def test_rule_22_a_claim_does_not_walk_what_was_claimed_before_it(
+    verbs: Verbs, jobs: Jobs, database: Database, monkeypatch: pytest.MonkeyPatch, *, rule: bool
+) -> None:
+    """While a transaction is open elsewhere, their entries can't be removed: from the start each claim passes all of them."""
+    if not rule:
+        monkeypatch.setattr(Lanes, "took", lambda _self, _claim: None)
+    database.execute(
+        "insert into fencepost.jobs (kind, run_at) select 'ok', now() - interval '1 hour' from generate_series(1, 2100)"
+    )
+    database.execute("vacuum analyze fencepost.jobs")
+    lanes = Lanes(("default",))
+    lanes.look_at_all([("default", 0)])
+    with database.conn(autocommit=False) as old:
+        old.execute("set transaction isolation level repeatable read")
+        old.execute("select count(*) from fencepost.jobs")
+        at_first = pages_of_a_claim(database, lanes.in_order()[0])
+        database.execute(
+            """update fencepost.jobs set status = 'running', attempts = 1, max_attempts = 1, fence = 1, locked_by = 'x',
+               locked_until = now() + interval '1 hour', started_at = now() where id < 2000"""
+        )
+        claimed = verbs.must_claim(lanes=lanes.in_order())
+        assert claimed.id == 2000
+        lanes.took(claimed)
+        afterwards = pages_of_a_claim(database, lanes.in_order()[0])
+    assert (afterwards <= at_first + 10) is rule
+
+
+@with_and_without
+def test_rule_22_what_lands_below_the_cursor_is_found_by_time(
+    verbs: Verbs, jobs: Jobs, open_session: Callable[[str], Session], monkeypatch: pytest.MonkeyPatch, *, rule: bool
+) -> None:
+    """A job that was given back lies where the worker has been: behind its key it would not look for it in an hour."""
+    late = [0.0]
+    monkeypatch.setattr(claiming, "boottime", lambda: boottime() + late[0])
+    start = SimpleNamespace(settings=read(), name="w1")
+    line = SimpleNamespace(say=lambda _: None, orders=Orders())
+    claims = Claims(start, open_session("w1"), line, SimpleNamespace(answered=lambda: None))  # type: ignore[arg-type]
+    claims._max_attempts = KINDS
+    back, beyond = jobs.enqueue("ok"), jobs.enqueue("ok")
+    first, second = claims.next(), claims.next()
+    assert first is not None
+    assert second is not None
+    assert (first.id, second.id) == (back, beyond)
+    assert verbs.finish(first, Ended.interrupted)
+    if not rule:
+        monkeypatch.setattr(Lanes, "may_look_at_all", lambda *_, busy: False)
+    late[0] = 3600.0
+    found = claims.next()
+    assert (found is not None and found.id == back) is rule

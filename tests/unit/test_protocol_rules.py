@@ -7,20 +7,23 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from fencepost.board import Board, Orders, Phase, Record, boottime
+from fencepost.jobs.heartbeat import Answer
 from fencepost.settings import CLOCK_DRIFT, Settings, read
+from fencepost.supervisor import heartbeat, watch
 from fencepost.supervisor import kill as killing
 from fencepost.supervisor.kill import kill_run
-from fencepost.supervisor.state import Child, Kill
+from fencepost.supervisor.state import Child, Kill, Slot, State
 from fencepost.supervisor.watch import Look, Verdict, judge
 from fencepost.worker.claim import Claims
 from fencepost.worker.loop import Worker
+from support.waiting import wait_until
 
 with_and_without = pytest.mark.parametrize("rule", [True, False], ids=["with the rule", "without"])
 
@@ -109,3 +112,45 @@ def test_rule_15_a_kill_does_not_hit_the_next_run(worker: Child, monkeypatch: py
         assert killing.status(worker.pid) not in killing.STANDS_STILL, "it was stopped, and not let go"
     else:
         assert ended.si_status == signal.SIGKILL
+
+
+async def wakes_up(worker: Child, gap: float, answer: str, between: Callable[[], None] = lambda: None) -> None:
+    """Let a supervisor look at a worker past its deadline, having been away for `gap`, and then hear from the database."""
+    nothing: Any = None
+    state = State(read(), "s1", [Slot(1, worker)], duty=nothing, bookings_link=nothing, beats=nothing)
+    past = boottime() - state.settings.holds_for - 1
+    worker.board.write(Record(Phase.running, claim=2, job_id=8, claimed_at=past, max_runtime=3600))
+    watch.watch(state, gap)
+    between()
+    heartbeat._take(state, worker, 2, Answer(answer, cancel_requested=False), boottime())  # type: ignore[arg-type]
+    await asyncio.gather(*state.tasks)
+
+
+@with_and_without
+@pytest.mark.parametrize("answer", ["renewed", "lost"])
+def test_rule_12_a_run_that_was_frozen_with_its_supervisor_is_asked_about(worker: Child, answer: str, *, rule: bool) -> None:
+    """Nobody has taken it: killed by the clock alone, it would be lost for nothing. One that another has is killed."""
+    # As if the supervisor did not know that it was away.
+    asyncio.run(wakes_up(worker, 10.0 if rule else 0.0, answer))
+    killed = answer == "lost" or not rule
+    ended = os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT | (0 if killed else os.WNOHANG))
+    assert (ended is not None) is killed
+    if not killed:
+        wait_until(lambda: killing.status(worker.pid) not in killing.STANDS_STILL, what="the run that goes on")
+
+
+@with_and_without
+def test_rule_12_until_the_database_has_told_it_stands_still(
+    worker: Child, monkeypatch: pytest.MonkeyPatch, *, rule: bool
+) -> None:
+    """Another may have its job: what it does meanwhile outside of the database no fence keeps out."""
+    if not rule:
+        monkeypatch.setattr(watch, "send_group", lambda *_: None)
+
+    def look() -> None:
+        if rule:
+            wait_until(lambda: killing.status(worker.pid) in killing.STANDS_STILL, what="the run that stands still")
+        else:
+            assert killing.status(worker.pid) not in killing.STANDS_STILL
+
+    asyncio.run(wakes_up(worker, 10.0, "lost", look))
