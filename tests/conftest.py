@@ -20,8 +20,9 @@ from support.processes import Supervisor
 from support.servers import Installation, Server, new_data, temporary_folder
 from support.tls import TlsProxy
 
-# What the shell says of a database or of Fencepost must not decide how a test ends.
-for name in [name for name in os.environ if name.startswith(("FENCEPOST_", "PG")) or name == "DATABASE_URL"]:
+# What the shell says of a database, of Fencepost or of buffers must not decide how a test ends.
+OF_THE_SHELL = ("FENCEPOST_", "PG", "DATABASE_URL", "PYTHONUNBUFFERED")
+for name in [name for name in os.environ if name.startswith(OF_THE_SHELL)]:
     del os.environ[name]
 
 MIGRATED = "migrated"

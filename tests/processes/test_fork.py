@@ -100,10 +100,10 @@ def test_a_hook_of_the_fork_may_log_and_one_that_blocks_is_ended_at_the_boot_tim
     assert len((supervisor.folder / "hook.log").read_text().splitlines()) == 3
 
 
-PRINTS_BEFORE_THE_FORK = 'print("before the fork", end=" ")\n'
-
 PRINTS_TO_THE_END = """
 from handlers_for_tests import marked
+
+print("before the fork", end=" ")
 
 @marked("prints_to_the_end")
 def prints_to_the_end(job, *, number):
@@ -112,9 +112,11 @@ def prints_to_the_end(job, *, number):
 
 
 def test_what_is_printed_before_a_fork_or_an_end_is_there_once(start_supervisor: Callable[..., Supervisor], jobs: Jobs) -> None:
-    """E9: though no line ends with it, and each worker leaves after its job."""
-    files = {"sitecustomize.py": PRINTS_BEFORE_THE_FORK, "prints_to_the_end.py": PRINTS_TO_THE_END}
-    supervisor = start_supervisor(handlers="prints_to_the_end", concurrency=2, max_jobs_per_worker=1, files=files)
+    """E9: though no line ends with it, and each worker leaves after its job. Before the first fork handlers are imported."""
+    files = {"prints_to_the_end.py": PRINTS_TO_THE_END}
+    supervisor = start_supervisor(
+        handlers="prints_to_the_end", concurrency=2, max_jobs_per_worker=1, preload="yes", files=files
+    )
     for job in [jobs.enqueue("prints_to_the_end", {"number": number}) for number in range(4)]:
         jobs.wait_for(job)
     wanted = sorted(["before the fork", *(f"the end of {number}" for number in range(4))])

@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from fencepost.board import Board, Orders, Phase, Record, boottime
+from fencepost.board import Orders, Phase, Record, boottime
 from fencepost.jobs.heartbeat import Answer
 from fencepost.settings import CLOCK_DRIFT, Settings, read
 from fencepost.supervisor import heartbeat, watch
@@ -80,22 +78,6 @@ def test_rule_10_a_run_is_killed_one_margin_before_its_lease_ends(
     assert (dead_after <= settings.lease + 0.02) is rule
     # Not long before either: that would cost runs which could have been kept.
     assert killed_after >= settings.lease - margin - 1
-
-
-@pytest.fixture
-def worker() -> Iterator[Child]:
-    """A real process in a group of its own, whose record says that it is at its second claim."""
-    process = subprocess.Popen(["sleep", "60"], process_group=0)
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        files = os.memfd_create("note"), os.memfd_create("stacks")
-        child = Child("w1", 1, process.pid, None, Board(), ours, *files, memory=0, forked_at=boottime(), ready=True)
-        child.board.write(Record(Phase.running, claim=2, job_id=8, claimed_at=boottime(), max_runtime=60))
-        yield child
-        process.kill()
-        process.wait()
-        for fd in files:
-            os.close(fd)
 
 
 @with_and_without
