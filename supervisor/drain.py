@@ -46,7 +46,7 @@ def begin(state: State, step: int, why: str) -> None:
 async def drain(state: State) -> None:
     """See the drain through, from its first step to the last child's end."""
     until = boottime() + state.settings.drain_timeout
-    gone_at = until + state.settings.kill_grace + AFTER_GRACE + FOR_BOOKING
+    state.gone_at = until + state.settings.kill_grace + AFTER_GRACE + FOR_BOOKING
     for child in state.children():
         if not child.ready:
             # It has nothing that could be lost, and may take a minute to be ready.
@@ -65,7 +65,7 @@ async def drain(state: State) -> None:
         await _until(state, boottime() + AFTER_KILL, lambda: False)
     if state.bookings:
         # As far as the database lets us; what is not booked is swept by another supervisor.
-        await asyncio.wait(set(state.bookings), timeout=max(0.1, gone_at - boottime()))
+        await asyncio.wait(set(state.bookings), timeout=max(0.1, state.gone_at - boottime()))
 
 
 def _kill(state: State, child: Child) -> None:

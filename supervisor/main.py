@@ -202,7 +202,8 @@ async def _leave(state: State) -> None:
     """End every child that is left, and take our row away."""
     for child in state.children():
         kill(child, Kill("drain", -1))
-    until = boottime() + 1.0
+    # A kill that the drain has sent just now may have used up what it has: also of one that SIGKILL does not end.
+    until = min(boottime() + 1.0, state.gone_at)
     # One that has outlived its SIGKILL is not waited for once more.
     while any(not child.outlives_its_kill for child in state.children()) and boottime() < until:
         reap(state)

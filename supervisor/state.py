@@ -139,6 +139,8 @@ class State:
     """0: no drain. 1: running jobs may finish. 2: they are stopped. 3: they are killed."""
     stopped_jobs: bool = False
     """Whether the drain had to stop a job: the exit code says so."""
+    gone_at: float = float("inf")
+    """When all children have to be gone, or are left behind: a drain is through in time whatever it meets."""
     exit_code: int | None = None
     exit_reason: str = ""
     bookings: set[asyncio.Task[None]] = field(default_factory=set)
