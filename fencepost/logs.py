@@ -10,8 +10,11 @@ import errno
 import logging
 import os
 import select
+import signal
 import stat
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import structlog
@@ -24,6 +27,20 @@ PIECE = 4096
 
 
 FIRST = ("time", "level", "event", "job", "kind", "attempt", "fence", "tenant", "outcome", "error")
+
+
+@contextmanager
+def from_the_background() -> Iterator[None]:
+    """Write to a terminal although it is another's, and `stty tostop` says that only who is in front may.
+
+    The kernel would send SIGTTOU in place of writing: we take that as one worker fewer, and the write, which is begun again, as
+    the next. One that someone has sent meanwhile comes afterwards.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class Sink:
@@ -66,8 +83,9 @@ class Sink:
         try:
             ready = select.poll()
             ready.register(self._fd, select.POLLOUT)
-            while taken < len(text) and ready.poll(0):
-                taken += os.write(self._fd, text[taken : taken + PIECE])
+            with from_the_background():
+                while taken < len(text) and ready.poll(0):
+                    taken += os.write(self._fd, text[taken : taken + PIECE])
         except OSError as error:
             # Full just now, or gone for good (EPIPE, EBADF, EIO): there is nowhere to say so.
             if error.errno == errno.EBADF:

@@ -12,6 +12,7 @@ import asyncio
 import ctypes
 import gc
 import os
+import select
 import signal
 import sys
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from typing import Any, NoReturn
 import structlog
 
 from fencepost.forkable import cannot_be_forked, descriptors, threads_beside
+from fencepost.logs import from_the_background
 from fencepost.settings import Settings
 from fencepost.start import WorkerStart
 
@@ -56,10 +58,7 @@ def fork_worker(start: WorkerStart, *, only_try: bool = False) -> int:
     # fork() copies only the thread that calls it. A lock that another holds would stay held in the child for ever.
     _tell_of_threads()
     parent = os.getpid()
-    # What is still in a buffer would be written by both.
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None:
-            stream.flush()
+    _empty_buffers()
     # A signal between fork() and the child's own set-up would be handled by the supervisor's handlers, in the child: it
     # would write to the wake-up descriptor that both share, and the supervisor would drain.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
@@ -88,7 +87,10 @@ def preload(settings: Settings) -> tuple[int, str] | None:
     signal.signal(signal.SIGALRM, _took_too_long)
     signal.setitimer(signal.ITIMER_REAL, settings.boot_timeout)
     try:
-        error = import_handlers(settings.handlers)
+        # What they print goes out while there is time for it.
+        with from_the_background():
+            error = import_handlers(settings.handlers)
+            _empty_buffers(wait=True)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
     # How the handlers' modules want to log is for the workers: the supervisor never waits for whoever reads its logs.
@@ -121,6 +123,9 @@ def _become_worker(start: WorkerStart, parent: int, *, only_try: bool) -> NoRetu
         signal.set_wakeup_fd(-1)
         for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE}:
             signal.signal(number, signal.SIG_DFL)
+        # In a group of its own it is in the background of any terminal: by default, what a job prints would stop it there
+        # (`stty tostop`).
+        signal.signal(signal.SIGTTOU, signal.SIG_IGN)
         os.setpgid(0, 0)
         # The kernel ends us with the supervisor. It counts from here on, so look whether it is gone already.
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -129,7 +134,8 @@ def _become_worker(start: WorkerStart, parent: int, *, only_try: bool) -> NoRetu
         # Orphans of this worker's job come to it, and to the supervisor only after its death: so they are known as its own.
         _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         _close_all_but({0, 1, 2, start.line.fileno(), start.note, start.stacks, *_preloaded.files})
-        _read_nothing()
+        # It reads nothing.
+        _point_nowhere(0, os.O_RDONLY)
         _be_first_for_the_oom_killer()
         signal.pthread_sigmask(signal.SIG_SETMASK, set())
         if _preloaded.logs is not None:
@@ -144,6 +150,49 @@ def _become_worker(start: WorkerStart, parent: int, *, only_try: bool) -> NoRetu
         os._exit(LOST_ITS_PARENT)
 
 
+def _empty_buffers(*, wait: bool = False) -> None:
+    """Write what is still in a buffer: after a fork both would. What can't be written is dropped: nobody reads it.
+
+    The modules of handlers may have printed, closed or replaced these, and a tick waits for no reader.
+    """
+    for number, stream in ((1, sys.stdout), (2, sys.stderr)):
+        try:
+            if wait or _takes_more(number):
+                with from_the_background():
+                    stream.flush()
+                continue
+        except Exception:  # noqa: BLE001, S110  # no reader, no room, no descriptor, no stream, or no time any more
+            pass
+        _drop(number, stream)
+
+
+def _takes_more(number: int) -> bool:
+    ready = select.poll()
+    ready.register(number, select.POLLOUT)
+    return bool(ready.poll(0))
+
+
+def _drop(number: int, stream: Any) -> None:
+    # By having it written to nowhere: a buffer that has failed keeps what it has, and a file object can't forget it.
+    try:
+        kept = os.dup(number)
+        _point_nowhere(number, os.O_WRONLY)
+        try:
+            stream.flush()
+        finally:
+            os.dup2(kept, number)
+            os.close(kept)
+    except Exception:  # noqa: BLE001, S110  # as above: then there is nothing that a child could write
+        pass
+
+
+def _point_nowhere(number: int, flags: int) -> None:
+    null = os.open("/dev/null", flags)
+    os.dup2(null, number)
+    if null != number:
+        os.close(null)
+
+
 def _close_all_but(kept: set[int]) -> None:
     # By number, never through the objects that own them: closing a loop or a connection does more than close.
     first = 3
@@ -151,13 +200,6 @@ def _close_all_but(kept: set[int]) -> None:
         os.closerange(first, number)
         first = number + 1
     os.closerange(first, os.sysconf("SC_OPEN_MAX"))
-
-
-def _read_nothing() -> None:
-    null = os.open("/dev/null", os.O_RDONLY)
-    os.dup2(null, 0)
-    if null:
-        os.close(null)
 
 
 def _be_first_for_the_oom_killer() -> None:

@@ -41,9 +41,7 @@ def run_worker(start: WorkerStart) -> NoReturn:
         logs.sink.shared_description()
         structlog.contextvars.bind_contextvars(worker=start.name, slot=start.slot)
         _mark(start)
-        if sys.stdout is not None:
-            # Through a pipe it would keep a job's output back until the worker leaves.
-            sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+        _write_lines_at_once()
         note = first_note(start)
         _write_note(start.note, note)
         if "kinds" in note:
@@ -107,6 +105,14 @@ def _traceback(error: BaseException) -> str:
     theirs = [frame for frame in told.stack if not frame.filename.startswith(IMPORTERS)]
     told.stack = traceback.StackSummary.from_list(theirs)
     return "".join(told.format())
+
+
+def _write_lines_at_once() -> None:
+    """Have stdout keep no line of a job's back until the worker leaves, as it would do through a pipe."""
+    try:
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    except (AttributeError, ValueError, OSError):
+        pass  # there is none, or modules that were preloaded have replaced or closed it: that is theirs to do
 
 
 def _write_note(fd: int, note: dict[str, object]) -> None:

@@ -54,6 +54,45 @@ def test_a_refill_with_preloaded_handlers_imports_nothing(start_supervisor: Call
     assert len((supervisor.folder / "imports").read_text().split()) == 1
 
 
+NOBODY_READS = """
+import os, sys
+there, here = os.pipe()
+os.dup2(here, 1)
+os.close(here)
+if {full}:
+    os.set_inheritable(there, True)
+    os.set_blocking(1, False)
+    try:
+        while os.write(1, bytes(4096)):
+            pass
+    except BlockingIOError:
+        os.set_blocking(1, True)
+else:
+    os.close(there)
+os.execv(sys.executable, [sys.executable, "-m", "fencepost", "run"])
+"""
+
+
+@pytest.mark.parametrize("stdout", ["without a reader", "full", "closed by a module"])
+def test_what_preloaded_modules_print_keeps_no_worker_from_being_forked(
+    start_supervisor: Callable[..., Supervisor], jobs: Jobs, stdout: str
+) -> None:
+    """E9, E6: it would be written by each child again, so it goes out before the first fork, or nowhere."""
+    close = "import sys; sys.stdout.close()" if stdout == "closed by a module" else ""
+    supervisor = start_supervisor(
+        handlers="prints_at_import",
+        files={"prints_at_import.py": f"from handlers_for_tests import *\nprint('once', end='')\n{close}\n"},
+        command=("-m", "fencepost", "run") if close else ("-c", NOBODY_READS.format(full=stdout == "full")),
+        preload="yes",
+        boot_timeout="1s",
+        concurrency=1,
+    )
+    (worker,) = supervisor.wait_for_workers(1)
+    os.kill(worker, signal.SIGKILL)
+    assert jobs.wait_for(jobs.enqueue("ok")).attempts == 1
+    assert not [line for line in supervisor.logs() if line["level"] == "error"]
+
+
 def test_preloading_what_starts_threads_is_refused_with_their_names(start_supervisor: Callable[..., Supervisor]) -> None:
     """F4: a fork would copy what they have locked, but not them."""
     supervisor = start_supervisor(handlers="starts_threads_at_import", preload="yes")

@@ -273,6 +273,54 @@ def test_a_signal_without_effect_is_not_told_each_time(start_supervisor: Callabl
     assert len([line for line in supervisor.logs() if line["event"] == "a signal without effect"]) == 1
 
 
+BEHIND_ANOTHER_ON_A_TERMINAL = """
+import fcntl, os, signal, sys, termios
+
+# What a shell is to a program that was started with &, on a terminal that only who is in front may write to.
+log = os.dup(2)
+screen, terminal = os.openpty()
+fcntl.ioctl(terminal, termios.TIOCSCTTY)
+settings = termios.tcgetattr(terminal)
+settings[3] |= termios.TOSTOP
+termios.tcsetattr(terminal, termios.TCSANOW, settings)
+job = os.fork()
+if job == 0:
+    os.setpgid(0, 0)
+    os.dup2(terminal, 1)
+    os.dup2(terminal, 2)
+    os.closerange(3, 20)
+    os.execv(sys.argv[1], sys.argv[1:])
+os.close(terminal)
+signal.signal(signal.SIGTERM, lambda *_: os.kill(job, signal.SIGTERM))
+try:
+    while text := os.read(screen, 65536):
+        os.write(log, text)
+except OSError:
+    os._exit(os.waitstatus_to_exitcode(os.waitpid(job, 0)[1]))
+"""
+
+
+@pytest.mark.parametrize("preload", ["no", "yes"])
+def test_what_is_written_in_the_background_of_a_terminal_is_no_signal(
+    start_supervisor: Callable[..., Supervisor], jobs: Jobs, preload: str
+) -> None:
+    """With `stty tostop` the kernel answers it with TTOU: not one worker fewer, and none that is stopped as its job prints."""
+    supervisor = start_supervisor(
+        command=("-m", "fencepost", "run"),
+        inside=(sys.executable, "-c", BEHIND_ANOTHER_ON_A_TERMINAL),
+        handlers="prints_at_import",
+        files={"prints_at_import.py": "from handlers_for_tests import *\nprint('imported')\n"},
+        preload=preload,
+    )
+    supervisor.wait_for_workers(2)
+    for job in [jobs.enqueue("prints", {"text": "a job's"}) for _ in range(4)]:
+        assert jobs.wait_for(job).attempts == 1
+    assert not [line for line in supervisor.logs() if "SIGTTOU" in line["event"]]
+    os.kill(supervisor.wait_for_log("the supervisor starts")["pid"], SIGTTOU)
+    supervisor.wait_for_log("SIGTTOU: one worker fewer, after its job")
+    assert {"imported", "a job's"} <= {line.strip() for line in supervisor.lines()}
+
+
 # ---- USR1
 
 
