@@ -354,8 +354,12 @@ def unknown_names() -> list[str]:
 
 def use_working_directory() -> None:
     """Let modules be found in the working directory, as `python -m` would."""
-    if "" not in sys.path and os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+    try:
+        here = os.getcwd()
+    except FileNotFoundError:
+        return  # someone has taken it away: nothing is found there, and handlers may be elsewhere
+    if not {"", here} & set(sys.path):
+        sys.path.insert(0, here)
 
 
 def variable(name: str) -> str:

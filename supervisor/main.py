@@ -32,6 +32,7 @@ from fencepost.supervisor.drain import drain
 from fencepost.supervisor.fork import become_subreaper, preload
 from fencepost.supervisor.heartbeat import beat
 from fencepost.supervisor.kill import kill
+from fencepost.supervisor.limits import Limits
 from fencepost.supervisor.reap import own_children, reap
 from fencepost.supervisor.register import keep_row, remove_row
 from fencepost.supervisor.replace import replace_workers
@@ -169,6 +170,7 @@ async def _tick_until_done(state: State) -> None:
     # From before the first worker is forked: it may claim while this tick is not yet over.
     stall = Stall()
     stall.put_off(state)
+    limits = Limits()
     draining: asyncio.Task[None] | None = None
     while state.exit_code is None and not (draining is not None and draining.done()):
         now = boottime()
@@ -177,6 +179,7 @@ async def _tick_until_done(state: State) -> None:
         if gap:
             log.warning("the supervisor was not scheduled for a while", seconds=round(gap, 3))
         for duty in (
+            limits.keep,
             cgroup.look,
             lambda: reap(state),
             lambda: watch(state, gap),  # noqa: B023

@@ -30,6 +30,19 @@ def attacks(function: Callable[[random.Random], object]) -> Callable[[random.Ran
     return function
 
 
+@handler("innocent", max_attempts=1)
+def innocent(_job: Job, *, until: str) -> None:
+    """Run beside the attacks, until a file is there."""
+    while not Path(until).exists():
+        time.sleep(0.05)
+
+
+@handler("signals_a_worker", max_attempts=1)
+def signals_a_worker(_job: Job, *, pid: int, number: int) -> None:
+    """Signal another worker, as its name is known."""
+    os.kill(pid, number)
+
+
 @handler("attacks", max_attempts=1)
 def attack(job: Job, *, name: str, seed: int) -> None:
     """Attack; then go on for a moment, and end as it comes."""
@@ -182,6 +195,8 @@ def changes_stderr_for_all(chance: random.Random) -> None:
     fcntl.fcntl(2, fcntl.F_SETFL, chance.choice((os.O_NONBLOCK, os.O_NONBLOCK | os.O_ASYNC, os.O_ASYNC)))
     fcntl.flock(2, fcntl.LOCK_EX)
     with suppress(OSError):
+        fcntl.lockf(2, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with suppress(OSError):
         os.lseek(2, chance.choice((0, 1 << 20)), os.SEEK_SET)
 
 
@@ -257,3 +272,75 @@ def fills_its_folder(chance: random.Random) -> None:
     for file in files:
         os.truncate(file, 0)
         file.unlink()
+
+
+@attacks
+def takes_its_folder_away(_chance: random.Random) -> None:
+    """Remove the folder that all are in."""
+    with suppress(OSError):
+        folder = Path.cwd()
+        for file in folder.iterdir():
+            file.unlink()
+        folder.rmdir()
+
+
+# ---- the supervisor and the other workers, as processes of the same user
+
+
+@attacks
+def lowers_limits(chance: random.Random) -> None:
+    """Leave the supervisor no descriptor, no file, no memory, no process, no signal."""
+    for name in ("NOFILE", "FSIZE", "AS", "NPROC", "SIGPENDING"):
+        limit = getattr(resource, f"RLIMIT_{name}")
+        with suppress(OSError, ValueError):
+            _, hard = resource.prlimit(os.getppid(), limit)
+            resource.prlimit(os.getppid(), limit, (chance.choice((0, 5)), hard))
+
+
+@attacks
+def has_it_scheduled_late(chance: random.Random) -> None:
+    """Leave the supervisor one CPU, no interactive turns, and the first place for the OOM killer."""
+    with suppress(OSError):
+        os.sched_setaffinity(os.getppid(), {chance.choice(sorted(os.sched_getaffinity(0)))})
+        os.sched_setscheduler(os.getppid(), os.SCHED_BATCH, os.sched_param(0))
+        Path(f"/proc/{os.getppid()}/oom_score_adj").write_text("1000", encoding="ascii")
+
+
+@attacks
+def traces_the_supervisor(chance: random.Random) -> None:
+    """Hold it up as a debugger does, or be gone while it is held up."""
+    seize, interrupt, detach, any_child = 0x4206, 0x4207, 17, 0x40000000
+    libc = ctypes.CDLL(None)
+    libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+    libc.ptrace.restype = ctypes.c_long
+    if libc.ptrace(seize, os.getppid(), None, None) == 0:
+        libc.ptrace(interrupt, os.getppid(), None, None)
+        os.waitpid(os.getppid(), any_child)
+        time.sleep(0.1)
+        if chance.random() < 0.5:
+            os._exit(0)
+        libc.ptrace(detach, os.getppid(), None, None)
+
+
+@attacks
+def opens_what_is_the_supervisors(chance: random.Random) -> None:
+    """Open its files by /proc, write into those of its workers, lock all; and read its memory."""
+    for file in Path(f"/proc/{os.getppid()}/fd").iterdir():
+        with suppress(OSError):
+            is_memory = "memfd:" in str(file.readlink())
+            opened = os.open(file, os.O_RDWR | os.O_NONBLOCK)
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if is_memory:
+                os.pwrite(opened, chance.randbytes(1 << 16), 0)
+                os.ftruncate(opened, 1 << 40)
+    with suppress(OSError):
+        os.open(f"/proc/{os.getppid()}/mem", os.O_RDWR)
+
+
+@attacks
+def signals_other_workers(chance: random.Random) -> None:
+    """Signal all of its siblings that attack, too."""
+    for pid in map(int, Path(f"/proc/{os.getppid()}/task/{os.getppid()}/children").read_text(encoding="ascii").split()):
+        with suppress(OSError):
+            if pid != os.getpid() and b" attacks" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                os.kill(pid, chance.choice((signal.SIGUSR1, signal.SIGUSR2, signal.SIGSEGV, signal.SIGTERM, signal.SIGSTOP)))
