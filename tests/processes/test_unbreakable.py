@@ -35,7 +35,7 @@ def test_nothing_that_a_job_does_harms_the_supervisor_or_another_slot(
     chance = random.Random(SEED)
     supervisor = start_supervisor(
         command=("-m", "fencepost", "run"), inside=("sh", "-c", 'mkdir -p own && cd own && exec "$@"', "sh"),
-        concurrency=WORKERS, handlers="attacks,handlers_for_tests", lease="3s", heartbeat="0.5s", max_runtime="2s",
+        concurrency=WORKERS, handlers="attacks,handlers_for_tests", lease="6s", heartbeat="0.5s", max_runtime="2s",
         kill_grace="0.3s", max_attempts=1, sweep="0.3s",
     )  # fmt: skip
     supervisor.wait_for_workers(WORKERS)
@@ -77,7 +77,10 @@ def test_a_worker_that_another_ones_job_signals_has_its_run_booked_as_it_ended(
     """C14: killed by a stranger's hand, stopped until its max runtime is over, or only asked where it is."""
     supervisor = start_supervisor(concurrency=4, handlers="attacks,handlers_for_tests", kill_grace="0.3s", backoff="0s")
     sent = {signal.SIGUSR1: "done", signal.SIGSEGV: "crashed", signal.SIGSTOP: "overran"}
-    victims = {number: jobs.enqueue("slow", {"seconds": 2}, max_runtime=2.5, max_attempts=1) for number in sent}
+    limits = {signal.SIGSTOP: 2.5}
+    victims = {
+        number: jobs.enqueue("slow", {"seconds": 3}, max_runtime=limits.get(number, 60), max_attempts=1) for number in sent
+    }
     for number, victim in victims.items():
         jobs.wait_for_mark(victim)
         jobs.wait_for(jobs.enqueue("signals_a_worker", {"pid": supervisor.wait_for_worker_of(victim), "number": number}))
