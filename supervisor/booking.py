@@ -29,6 +29,9 @@ log = structlog.get_logger()
 BETWEEN_TRIES = tenacity.wait_random(0.3, 1.0)
 BETWEEN_LOOKS = 0.03
 
+ENDING_MAY_TAKE = 1.0
+"""Seconds that a session gets to end once it was told to, at least."""
+
 
 async def book(state: State, dead: DeadWorker) -> None:
     """Book what `dead` held, trying until the database has answered."""
@@ -50,11 +53,13 @@ async def book(state: State, dead: DeadWorker) -> None:
 
 async def _all_gone(state: State, dead: DeadWorker, died_at: float) -> None:
     """Wait until nothing of the worker runs any more: here, or on the server. At most for its lease: then it is swept."""
-    until = died_at + state.settings.lease
+    until = None
     application = application_name(dead.name)
     while True:
-        # At least once, also after an outage that was longer than the lease.
         left = await state.bookings_link.run(lambda conn: aend_sessions(conn, state.settings.schema, application))
+        # From the first answer on, which may come after an outage that was longer than the lease: what is ended only then is
+        # not gone yet.
+        until = until or max(died_at + state.settings.lease, boottime() + ENDING_MAY_TAKE)
         if not left and not state.strays:
             return
         if boottime() >= until:

@@ -33,6 +33,9 @@ USELESS = ("25006", "57P01", "57P02", "57P03", "25P03", "25P04")
 
 ONLY_READS = "the server only reads by now"
 
+CANCEL_MAY_TAKE = 6.0
+"""Seconds that the driver gets to have an abandoned statement cancelled: it asks the server, for five."""
+
 
 class Away(Exception):
     """The database did not answer: unreachable, late, or reachable only for reading."""
@@ -85,7 +88,7 @@ class Link:
             self._conn = await self._connect(deadline)
         conn = self._conn
         try:
-            answer = await _limited(act(conn), deadline, conn)
+            answer = await limited(act(conn), deadline, conn)
         except psycopg.Error as error:
             # A server that answers with a no has answered: the duty has to deal with that.
             if conn.closed or conn.broken or error.sqlstate in USELESS:
@@ -114,9 +117,14 @@ class Link:
         try:
             return connecting.result()
         except psycopg.Error as error:
-            state = tenacity.RetryCallState(tenacity.Retrying(), None, (), {})
-            self._connect_at = boottime() + BETWEEN_CONNECTS(state)
+            self._connect_at = boottime() + self._between_connects()
             raise Away(_line(error)) from None
+
+    def _between_connects(self) -> float:
+        # At most half of what a statement may take: a heartbeat that has less than four seconds is that of a short lease, which
+        # would be over before the second connect. Still at random, so that not all come back in one instant.
+        state = tenacity.RetryCallState(tenacity.Retrying(), None, (), {})
+        return BETWEEN_CONNECTS(state) * min(1.0, self._limit / 4)
 
     def _note(self, trouble: str) -> None:
         # Said once, when it changes: an outage must not fill the disk with logs.
@@ -170,7 +178,7 @@ def only_reads(conn: Conn) -> bool:
     return b"on" in (conn.pgconn.parameter_status(name) for name in (b"default_transaction_read_only", b"in_hot_standby"))
 
 
-async def _limited(work: Awaitable[Answer], deadline: float, conn: Conn) -> Answer:
+async def limited(work: Awaitable[Answer], deadline: float, conn: Conn | None) -> Answer:
     """Await `work` until `deadline`; then abandon it. psycopg's own cancelling may take ten seconds more: not ours."""
     task: asyncio.Task[Answer] = asyncio.ensure_future(work)
     try:
@@ -196,6 +204,10 @@ def _abandon(task: asyncio.Task[Any], conn: Conn | None) -> None:
 
 async def _bury(task: asyncio.Task[Any], conn: Conn | None) -> None:
     with contextlib.suppress(BaseException):
+        # Asked once, the driver waits until the server has told of the cancelling, old versions without end, and the
+        # connection would stay open for as long. Asked again, it lets go.
+        await asyncio.wait({task}, timeout=CANCEL_MAY_TAKE)
+        task.cancel()
         answer = await task
         if conn is None and isinstance(answer, AsyncConnection):
             conn = answer

@@ -17,7 +17,7 @@ import tenacity
 from fencepost.board import boottime
 from fencepost.jobs.sql import statement
 from fencepost.jobs.waiting import Waiting, waiting
-from fencepost.supervisor.database import ONLY_READS, Away, Conn, connect, only_reads
+from fencepost.supervisor.database import ONLY_READS, Away, Conn, connect, limited, only_reads
 from fencepost.supervisor.state import State
 
 log = structlog.get_logger()
@@ -36,6 +36,9 @@ ASK_AGAIN = 0.5
 
 ASK_LISTENED_TO = 30.0
 """Seconds, at most, until the server that is listened to is asked whether it is still the right one."""
+
+ANSWERED_WITHIN = 10.0
+"""Seconds until a session that does not answer is given up, and another one listens."""
 
 BETWEEN_CONNECTS = tenacity.wait_random(0.5, 2.0)
 
@@ -96,9 +99,9 @@ async def listen(state: State) -> None:
     while True:
         conn: Conn | None = None
         try:
-            async with asyncio.timeout(10):
-                conn = await connect(conninfo)
-                await conn.execute(statement("listen", state.settings.schema))
+            deadline = boottime() + ANSWERED_WITHIN
+            conn = await limited(connect(conninfo), deadline, None)
+            await limited(conn.execute(statement("listen", state.settings.schema)), deadline, conn)
             state.listening = True
             # What was sent while nobody listened is not sent again.
             state.look_now.set()
@@ -108,7 +111,11 @@ async def listen(state: State) -> None:
                     again = _ask_who_is_cancelled(state, again)
                 elif queue in state.settings.queues or "*" in state.settings.queues:
                     state.look_now.set()
-        except (psycopg.Error, TimeoutError, Away) as error:
+        except Away as error:
+            # Abandoned with its connection, which is closed when the driver has let go of it.
+            conn = None
+            log.debug("not listening", error=str(error))
+        except psycopg.Error as error:
             log.debug("not listening", error=str(error).strip())
         finally:
             state.listening = False
@@ -131,7 +138,7 @@ async def _notifications(conn: Conn, state: State) -> AsyncIterator[str]:
         # one to a server that only reads by now would go on in silence, while jobs are enqueued on the one that took over.
         async for notification in conn.notifies(timeout=min(ASK_LISTENED_TO, state.settings.heartbeat)):
             yield notification.payload
-        async with asyncio.timeout(10):
-            await conn.execute("")
+        await limited(conn.execute(""), boottime() + ANSWERED_WITHIN, conn)
         if only_reads(conn):
+            await conn.close()
             raise Away(ONLY_READS)

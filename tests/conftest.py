@@ -17,6 +17,7 @@ from support import nursery
 from support.databases import Database
 from support.jobs import Jobs
 from support.processes import Supervisor
+from support.proxy import Proxy
 from support.servers import Installation, Server, new_data, temporary_folder
 from support.tls import TlsProxy
 
@@ -158,6 +159,14 @@ def start_tls(tmp_path: Path) -> Iterator[Callable[[int], TlsProxy]]:
     yield start
     for one in started:
         one.close()
+
+
+@pytest.fixture
+def proxy(database: Database) -> Iterator[Proxy]:
+    """A proxy before `database`. A test names it before the supervisor, which would miss its database as it leaves."""
+    made = Proxy(database.server.port)
+    yield made
+    made.close()
 
 
 @pytest.fixture
