@@ -122,6 +122,20 @@ BREAKAGES = (
         "            pass",
         ("tests/processes/test_stalls.py",),
     ),
+    Breakage(
+        "a statement of the supervisor's may take for ever",
+        "supervisor/database.py",
+        "timeout=max(0.0, deadline - boottime()))",
+        "timeout=None)",
+        ("tests/processes/test_statements.py",),
+    ),
+    Breakage(
+        "a heartbeat waits for long before it connects again",
+        "supervisor/database.py",
+        "return BETWEEN_CONNECTS(state) * min(1.0, self._limit / 4)",
+        "return BETWEEN_CONNECTS(state)",
+        ("tests/processes/test_statements.py",),
+    ),
 )
 
 
