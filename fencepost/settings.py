@@ -280,7 +280,9 @@ class Settings(BaseSettings):
         """
         given = conninfo_to_dict(self.database_url.get_secret_value())
         defaults: dict[str, Any] = {
-            "connect_timeout": os.environ.get("PGCONNECT_TIMEOUT", "5"),
+            # A third of the lease, in whole seconds, of which libpq takes no fewer than 2: behind a silent host there must be
+            # time for another.
+            "connect_timeout": os.environ.get("PGCONNECT_TIMEOUT", str(max(2, min(5, int(self.lease / 3))))),
             "keepalives_idle": 10,
             "keepalives_interval": 5,
             "keepalives_count": 3,

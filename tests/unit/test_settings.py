@@ -243,6 +243,13 @@ def test_ours_comes_before_the_common_variable(set_up: Set) -> None:
     assert conninfo_to_dict(read().conninfo("x"))["host"] == "two"
 
 
+@pytest.mark.parametrize(("lease", "heartbeat", "seconds"), [("60s", "15s", "5"), ("12s", "3s", "4"), ("3s", "0.5s", "2")])
+def test_a_silent_host_leaves_time_for_another_within_the_lease(set_up: Set, lease: str, heartbeat: str, seconds: str) -> None:
+    """Two whole seconds are the least that libpq knows."""
+    set_up(database_url="postgresql://one,two/a", lease=lease, heartbeat=heartbeat)
+    assert conninfo_to_dict(read().conninfo("x"))["connect_timeout"] == seconds
+
+
 def options_of(given: dict[str, Any]) -> list[str]:
     return [f"-c {option.strip()}" for option in given["options"].split("-c ") if option]
 
