@@ -145,6 +145,12 @@ class Transactions(Protocol):
     def transaction(self) -> Transaction:
         """Return a transaction to be entered."""
 
+    def bind(self, conn: Any) -> None:
+        """Set tenant and role in the transaction of another connection."""
+
+    async def abind(self, conn: Any) -> None:
+        """Set tenant and role in the transaction of another connection."""
+
 
 class Transaction(Protocol):
     """A fenced, tenant-local transaction: `with` gives a Connection, `async with` an AsyncConnection."""
@@ -182,6 +188,22 @@ class Job:
         work stands between short transactions, not in one. Raises `Stopped` (reason `lease`) where the commit is void.
         """
         return self._transactions.transaction()
+
+    def bind(self, conn: Any) -> None:
+        """Set the job's tenant and role locally in the open transaction of another connection that the job uses.
+
+        `conn` is a Connection of psycopg's, a Connection or Session of SQLAlchemy's, or Django's `connection` (in `atomic`).
+        Once in each of its transactions: with it the tenant is gone. Such a transaction commits by itself, without the fence:
+        what must not be written twice, or late, belongs into `transaction()`. Raises JobError where no transaction is open.
+        """
+        self._transactions.bind(conn)
+
+    async def abind(self, conn: Any) -> None:
+        """Set the job's tenant and role in the transaction of an asynchronous connection; as `bind`.
+
+        `conn` is an AsyncConnection of psycopg's, or an AsyncConnection or AsyncSession of SQLAlchemy's.
+        """
+        await self._transactions.abind(conn)
 
     @property
     def conn(self) -> Any:

@@ -120,10 +120,11 @@ create table fencepost.supervisors (
 
 -- enqueue: a job in the caller's own transaction; it exists if and only if that commits. Returns its id, or the id of
 -- the queued or running job that has the unique key already.
+-- Left out, the tenant is that of the job in whose transaction this is called, if it is in one; null says none.
 create function fencepost.enqueue(
     kind text,
     payload jsonb default '{}',
-    tenant text default null,
+    tenant text default nullif(current_setting('fencepost_job.tenant', true), ''),
     queue text default 'default',
     priority int default 0,
     run_at timestamptz default null,
@@ -276,7 +277,12 @@ $$;
 -- cancel: by hand. A queued job is cancelled at once. A running one is asked to stop, and killed if it does not; it is
 -- cancelled when its run ends, however that is, unless its handler has returned. At rest a job stays as it is.
 -- Returns the status afterwards ('running': it was asked), or null where there is no such job.
-create function fencepost.cancel(job_id bigint) returns text
+--   tenant   whose job it must be: another's is as one that is not there. Left out, it is that of the job in whose transaction
+--            this is called, if it is in one; null says any. The same for `retry` and `get`.
+create function fencepost.cancel(
+    job_id bigint,
+    tenant text default nullif(current_setting('fencepost_job.tenant', true), '')
+) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_variable
@@ -285,7 +291,9 @@ declare
 begin
     -- Claim, finish and sweep take the same lock: whichever of them and this comes first decides, and the other one reads
     -- what it has left. One row and by primary key, so that waiting for it can't be part of a deadlock.
-    select j.status into found_status from fencepost.jobs j where j.id = job_id for no key update;
+    select j.status into found_status from fencepost.jobs j
+    where j.id = job_id and (tenant is null or j.tenant_id = tenant)
+    for no key update;
     if found_status = 'queued' then
         update fencepost.jobs j
         set status = 'cancelled', cancel_requested_at = clock_timestamp(), finished_at = clock_timestamp()
@@ -309,7 +317,12 @@ $$;
 --   status   the status afterwards, or null where there is no such job
 --   refused  null if the job is queued; else why it is not, in a sentence. Not an error, which would take the rest of the
 --            caller's transaction with it: one that can't be retried must not keep a thousand others from it.
-create function fencepost.retry(job_id bigint, out status text, out refused text)
+create function fencepost.retry(
+    job_id bigint,
+    tenant text default nullif(current_setting('fencepost_job.tenant', true), ''),
+    out status text,
+    out refused text
+)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_variable
@@ -317,7 +330,9 @@ declare
     job record;
     other record;
 begin
-    select j.status, j.queue, j.unique_key into job from fencepost.jobs j where j.id = job_id for no key update;
+    select j.status, j.queue, j.unique_key into job from fencepost.jobs j
+    where j.id = job_id and (tenant is null or j.tenant_id = tenant)
+    for no key update;
     if not found then
         refused := format('there is no job %s', job_id);
         return;
@@ -362,8 +377,20 @@ end
 $$;
 
 
+-- get: a job as it stands, with what it has told and returned, or no row where there is none: for those that enqueue, who
+-- need no right on the table for it.
+create function fencepost.get(
+    job_id bigint,
+    tenant text default nullif(current_setting('fencepost_job.tenant', true), '')
+) returns setof fencepost.jobs
+language sql stable security definer rows 1 set search_path = pg_catalog, pg_temp
+as $$
+    select * from fencepost.jobs j where j.id = job_id and (tenant is null or j.tenant_id = tenant)
+$$;
+
+
 revoke all on function
-    fencepost.enqueue, fencepost.hold, fencepost.finish, fencepost.cancel, fencepost.retry
+    fencepost.enqueue, fencepost.hold, fencepost.finish, fencepost.cancel, fencepost.retry, fencepost.get
 from public;
 
 -- Rows come to rest and leave quickly here: vacuum after a thousand of them rather than after a fifth of the table.

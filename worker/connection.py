@@ -30,9 +30,10 @@ class Holder(Enum):
 
 
 class Lent:
-    """Who may use a connection object, and whether the job has ended the transaction that it was lent for."""
+    """Who may use a connection object, for which tenant, and whether the job has ended the transaction it was lent for."""
 
-    def __init__(self) -> None:
+    def __init__(self, tenant: str | None = None) -> None:
+        self.tenant = tenant
         self.pid = os.getpid()
         self.holder = Holder.worker
         self.violated: TransactionEnded | None = None
@@ -72,6 +73,11 @@ class JobConnection(Connection[tuple[Any, ...]]):
         conn._autocommit = True
         return conn
 
+    @property
+    def job_tenant(self) -> str | None:
+        """Whose job it is: what is enqueued here is that tenant's too."""
+        return self.lent.tenant
+
     def __del__(self, _warn: Any = None) -> None:
         """Do nothing: the libpq connection is the session's."""
 
@@ -106,6 +112,11 @@ class AsyncJobConnection(AsyncConnection[tuple[Any, ...]]):
         conn.prepare_threshold = None
         conn._autocommit = True
         return conn
+
+    @property
+    def job_tenant(self) -> str | None:
+        """Whose job it is: what is enqueued here is that tenant's too."""
+        return self.lent.tenant
 
     def __del__(self, _warn: Any = None) -> None:
         """Do nothing: the libpq connection is the session's."""

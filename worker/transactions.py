@@ -21,6 +21,7 @@ from fencepost.job import JobError, Outcome, Stopped, TransactionEnded
 from fencepost.jobs import transaction as statements
 from fencepost.jobs.transaction import Context, Held
 from fencepost.settings import Settings
+from fencepost.worker.bind import abind, bind
 from fencepost.worker.connection import AsyncJobConnection, Holder, JobConnection, Lent
 
 LOST = "FP001"
@@ -230,6 +231,18 @@ class RunTransactions:
         self._give_up_what_is_open(conn.pgconn)
         conn.lent.holder = Holder.nobody
 
+    # ---- on other connections of the job's
+
+    def bind(self, conn: Any) -> None:
+        """Set tenant and role in the open transaction of `conn`. Raises JobError if there is none."""
+        self._need_own_process()
+        bind(conn, self._settings.schema, self._held.name, self._context())
+
+    async def abind(self, conn: Any) -> None:
+        """Set tenant and role in the open transaction of `conn`; as `bind`."""
+        self._need_own_process()
+        await abind(conn, self._settings.schema, self._held.name, self._context())
+
     # ---- at the end of the run
 
     def close(self) -> None:
@@ -243,11 +256,10 @@ class RunTransactions:
     @contextmanager
     def _lending(self) -> Iterator[tuple[PGconn, Lent]]:
         """Lend the connection for a transaction that begins inside the block, or not at all: then another may be tried."""
-        if os.getpid() != self.pid:
-            raise JobError("this job belongs to another process: a copy of it can't use the database")
+        self._need_own_process()
         if self._lent is not None and self._lent.holder is not Holder.nobody:
             raise JobError("a transaction of this job is open already: leave its `with` block first")
-        self._lent = lent = Lent()
+        self._lent = lent = Lent(self._tenant or None)
         pgconn: PGconn | None = None
         try:
             pgconn = self._session.job_pgconn()
@@ -258,6 +270,10 @@ class RunTransactions:
                 self.roll_back(JobConnection.on(pgconn, lent))
             raise
         lent.holder = Holder.job
+
+    def _need_own_process(self) -> None:
+        if os.getpid() != self.pid:
+            raise JobError("this job belongs to another process: a copy of it can't use the database")
 
     def _take_back(self, conn: JobConnection | AsyncJobConnection) -> None:
         """Have the connection for the commit. Not from a copy of the job, nor if the transaction is another by now."""

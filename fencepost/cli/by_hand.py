@@ -14,7 +14,7 @@ from psycopg import Connection
 
 from fencepost import settings as settings_module
 from fencepost.cli.base import Refused, as_json, database
-from fencepost.cli.jobs import job_id
+from fencepost.cli.jobs import job_id, of_tenant
 from fencepost.cli.output import say, say_json
 from fencepost.job import RetryRefused, Status, UnknownJob
 from fencepost.jobs import by_hand, report
@@ -41,9 +41,10 @@ class Answer:
 
 @click.command()
 @job_ids
+@of_tenant
 @click.option("--no-wait", is_flag=True, help="Only ask running jobs to stop; do not wait for their end.")
 @as_json
-def cancel(*, job_ids: tuple[int, ...], no_wait: bool, as_json: bool) -> None:
+def cancel(*, job_ids: tuple[int, ...], tenant: str | None, no_wait: bool, as_json: bool) -> None:
     """Cancel jobs, and wait for the end of those that run.
 
     A queued job is cancelled at once. A running one is asked to stop, and killed if it does not within its supervisor's
@@ -55,7 +56,7 @@ def cancel(*, job_ids: tuple[int, ...], no_wait: bool, as_json: bool) -> None:
     """
     settings = settings_module.read()
     with database(settings) as conn:
-        statuses = {job_id: _cancel(conn, job_id) for job_id in job_ids}
+        statuses = {job_id: _cancel(conn, job_id, tenant) for job_id in job_ids}
         asked = [job_id for job_id, status in statuses.items() if status == "running"]
         if asked and not no_wait:
             statuses |= _at_rest(conn, settings.schema, asked)
@@ -64,8 +65,9 @@ def cancel(*, job_ids: tuple[int, ...], no_wait: bool, as_json: bool) -> None:
 
 @click.command()
 @job_ids
+@of_tenant
 @as_json
-def retry(*, job_ids: tuple[int, ...], as_json: bool) -> None:
+def retry(*, job_ids: tuple[int, ...], tenant: str | None, as_json: bool) -> None:
     """Queue dead or cancelled jobs again, due at once, with all their attempts.
 
     A queued job stays as it is. One that is running or done is not queued, nor one whose unique key another queued or
@@ -75,13 +77,13 @@ def retry(*, job_ids: tuple[int, ...], as_json: bool) -> None:
     """
     settings = settings_module.read()
     with database(settings) as conn:
-        answers = [_retry(conn, settings.schema, job_id) for job_id in dict.fromkeys(job_ids)]
+        answers = [_retry(conn, settings.schema, job_id, tenant) for job_id in dict.fromkeys(job_ids)]
     _tell(answers, as_json=as_json)
 
 
-def _cancel(conn: Connection[tuple[object, ...]], job_id: int) -> Status | None:
+def _cancel(conn: Connection[tuple[object, ...]], job_id: int, tenant: str | None) -> Status | None:
     try:
-        return by_hand.cancel(conn, job_id)
+        return by_hand.cancel(conn, job_id, tenant=tenant)
     except UnknownJob:
         return None
 
@@ -112,9 +114,9 @@ def _cancelled(job_id: int, status: Status | None, *, no_wait: bool) -> Answer:
             return Answer(job_id, status, refused=f"there is no job {job_id}")
 
 
-def _retry(conn: Connection[tuple[object, ...]], schema: str, job_id: int) -> Answer:
+def _retry(conn: Connection[tuple[object, ...]], schema: str, job_id: int, tenant: str | None) -> Answer:
     try:
-        by_hand.retry(conn, job_id)
+        by_hand.retry(conn, job_id, tenant=tenant)
     except UnknownJob as error:
         return Answer(job_id, None, refused=str(error))
     except RetryRefused as error:

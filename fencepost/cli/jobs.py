@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import click
 
 from fencepost import settings as settings_module
 from fencepost.cli.base import Refused, as_json, database
 from fencepost.cli.output import between, cut, duration, json_or_none, say, say_json, table, visible
-from fencepost.job import Status
+from fencepost.job import InvalidJob, Status
 from fencepost.jobs import report
 from fencepost.jobs.by_hand import LARGEST_ID
+from fencepost.jobs.enqueue import tenant_text
 from fencepost.jobs.report import Filters, Page, Row
 
 PAYLOAD_SHOWN = 60
@@ -30,6 +31,17 @@ def job_id(text: str) -> int:
     if text.isascii() and text.isdigit() and len(text) <= 19 and 1 <= int(text) <= LARGEST_ID:
         return int(text)
     raise click.BadParameter(f"{text[:100]!r} is no id: give a number from 1 on")
+
+
+def tenant_id(text: str) -> str:
+    """Return a tenant as the table keeps it."""
+    try:
+        return cast("str", tenant_text(text))
+    except InvalidJob as error:
+        raise click.BadParameter(str(error)) from None
+
+
+of_tenant = click.option("--tenant", type=tenant_id, help="Whose job it must be: another's is as one that is not there.")
 
 
 @click.command("list")
@@ -68,8 +80,9 @@ def list_jobs(
 
 @click.command()
 @click.argument("job_id", metavar="ID", type=job_id)
+@of_tenant
 @as_json
-def show(*, job_id: int, as_json: bool) -> None:
+def show(*, job_id: int, tenant: str | None, as_json: bool) -> None:
     """Show a job: what it is, where it stands, and how each of its runs ended.
 
     For a run that failed the error's class, message and the end of its traceback; for one that was killed what is known
@@ -79,7 +92,7 @@ def show(*, job_id: int, as_json: bool) -> None:
     with database(settings) as conn:
         job = report.job(conn, settings.schema, job_id)
         runs = report.runs(conn, settings.schema, job_id)
-    if job is None:
+    if job is None or (tenant is not None and job["tenant_id"] != tenant):
         raise Refused(f"there is no job {job_id} in schema {settings.schema}: `fencepost list` shows those there are")
     if as_json:
         document = {name: json_or_none(job[name]) for name in ("payload", "progress", "result")}

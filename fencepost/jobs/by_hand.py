@@ -1,7 +1,8 @@
 """Look at a job, cancel it, put it back: by hand, or by the application that enqueued it.
 
 Invariant: all of it happens on the caller's connection, in the caller's transaction. A refusal is an answer and leaves that
-transaction as it was.
+transaction as it was. With `tenant`, and always in the transaction of a job that has one, another tenant's job is as one that
+is not there.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
 from psycopg.rows import dict_row, tuple_row
 
 from fencepost.job import InvalidJob, RetryRefused, Status, UnknownJob
+from fencepost.jobs.enqueue import Tenant, tenant_text
 from fencepost.jobs.sql import statement
 from fencepost.settings import enqueue_settings
 
@@ -56,25 +58,27 @@ class JobRow:
     finished_at: datetime | None
 
 
-def get(conn: Connection[Any], job_id: int) -> JobRow | None:
+def get(conn: Connection[Any], job_id: int, *, tenant: Tenant = None) -> JobRow | None:
     """Return the job as `conn` sees it in its current transaction, or None if there is none with this id.
 
-    Needs select on the table. Raises InvalidJob for what can't be an id, and whatever psycopg raises.
+    tenant: whose job it must be; None for anyone's, in the transaction of a job for its own tenant's.
+
+    Raises InvalidJob for what can't be an id, and whatever psycopg raises.
     """
     with Cursor(conn, row_factory=dict_row) as cursor:
         # Binary: how the session writes dates and durations must not matter.
-        cursor.execute(statement("show", enqueue_settings().schema), _arguments(job_id), binary=True)
+        cursor.execute(statement("get", enqueue_settings().schema), _arguments(job_id, tenant), binary=True)
         return _job_row(cursor.fetchone())
 
 
-async def aget(conn: AsyncConnection[Any], job_id: int) -> JobRow | None:
+async def aget(conn: AsyncConnection[Any], job_id: int, *, tenant: Tenant = None) -> JobRow | None:
     """Return the job, on an AsyncConnection; as `get` otherwise."""
     async with AsyncCursor(conn, row_factory=dict_row) as cursor:
-        await cursor.execute(statement("show", enqueue_settings().schema), _arguments(job_id), binary=True)
+        await cursor.execute(statement("get", enqueue_settings().schema), _arguments(job_id, tenant), binary=True)
         return _job_row(await cursor.fetchone())
 
 
-def cancel(conn: Connection[Any], job_id: int) -> Status:
+def cancel(conn: Connection[Any], job_id: int, *, tenant: Tenant = None) -> Status:
     """Cancel a job on `conn`, in its current transaction, and return the job's status afterwards.
 
     cancelled: it was queued, and will not run; or it was cancelled already.
@@ -82,49 +86,51 @@ def cancel(conn: Connection[Any], job_id: int) -> Status:
         ended, unless its handler returned: then it is done. Commit soon: until then the run can't finish, nor keep its lease.
     done, dead: it had ended before, and stays as it is.
 
+    tenant: as for `get`.
+
     Raises UnknownJob if there is no such job, InvalidJob for what can't be an id, and whatever psycopg raises.
     """
     with Cursor(conn, row_factory=tuple_row) as cursor:
-        cursor.execute(statement("cancel", enqueue_settings().schema), _arguments(job_id))
+        cursor.execute(statement("cancel", enqueue_settings().schema), _arguments(job_id, tenant))
         return _cancelled(job_id, cursor.fetchone())
 
 
-async def acancel(conn: AsyncConnection[Any], job_id: int) -> Status:
+async def acancel(conn: AsyncConnection[Any], job_id: int, *, tenant: Tenant = None) -> Status:
     """Cancel a job on an AsyncConnection; as `cancel` otherwise."""
     async with AsyncCursor(conn, row_factory=tuple_row) as cursor:
-        await cursor.execute(statement("cancel", enqueue_settings().schema), _arguments(job_id))
+        await cursor.execute(statement("cancel", enqueue_settings().schema), _arguments(job_id, tenant))
         return _cancelled(job_id, await cursor.fetchone())
 
 
-def retry(conn: Connection[Any], job_id: int) -> None:
+def retry(conn: Connection[Any], job_id: int, *, tenant: Tenant = None) -> None:
     """Queue a dead or cancelled job again, on `conn`, in its current transaction: due at once, with a fresh budget.
 
-    A job that is queued stays as it is. Raises RetryRefused for one that is running or done, or whose unique key another
-    queued or running job has; UnknownJob if there is no such job; InvalidJob for what can't be an id; and whatever psycopg
-    raises. A refusal leaves the transaction usable. Commit soon, also then: until then a run of the job can't finish.
+    A job that is queued stays as it is. `tenant` is as for `get`. Raises RetryRefused for one that is running or done, or whose
+    unique key another queued or running job has; UnknownJob if there is no such job; InvalidJob for what can't be an id; and
+    whatever psycopg raises. A refusal leaves the transaction usable. Commit soon, also then: until then a run of the job can't
+    finish.
     """
     with Cursor(conn, row_factory=tuple_row) as cursor:
-        cursor.execute(statement("retry", enqueue_settings().schema), _arguments(job_id))
+        cursor.execute(statement("retry", enqueue_settings().schema), _arguments(job_id, tenant))
         _retried(cursor.fetchone())
 
 
-async def aretry(conn: AsyncConnection[Any], job_id: int) -> None:
+async def aretry(conn: AsyncConnection[Any], job_id: int, *, tenant: Tenant = None) -> None:
     """Queue a dead or cancelled job again, on an AsyncConnection; as `retry` otherwise."""
     async with AsyncCursor(conn, row_factory=tuple_row) as cursor:
-        await cursor.execute(statement("retry", enqueue_settings().schema), _arguments(job_id))
+        await cursor.execute(statement("retry", enqueue_settings().schema), _arguments(job_id, tenant))
         _retried(await cursor.fetchone())
 
 
-def _arguments(job_id: int) -> dict[str, int]:
+def _arguments(job_id: int, tenant: Tenant) -> dict[str, Any]:
     if not isinstance(job_id, int) or isinstance(job_id, bool) or not 1 <= job_id <= LARGEST_ID:
         raise InvalidJob(f"a job's id is an int from 1 to {LARGEST_ID}, not {job_id!r:.100}")
-    return {"id": job_id}
+    return {"id": job_id, "tenant": tenant_text(tenant)}
 
 
 def _job_row(row: dict[str, Any] | None) -> JobRow | None:
     if row is None:
         return None
-    del row["asked_at"]
     for name in ("payload", "progress", "result"):
         row[name] = None if row[name] is None else json.loads(row[name])
     return JobRow(**row)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from enum import Enum, auto
 from typing import Any, cast
 from uuid import UUID
 
@@ -22,6 +23,13 @@ from fencepost.settings import enqueue_settings
 Kind = str | Callable[..., Any]
 Tenant = int | str | UUID | None
 
+
+class Own(Enum):
+    """In place of a tenant that was not given: that of the job which enqueues, if it is one."""
+
+    tenant = auto()
+
+
 # What the table's checks take.
 FIRST_MOMENT = datetime(1, 1, 2, tzinfo=UTC)
 LAST_MOMENT = datetime(9999, 12, 31, tzinfo=UTC)
@@ -34,7 +42,7 @@ def enqueue(
     kind: Kind,
     payload: Mapping[str, Any] | None = None,
     *,
-    tenant: Tenant = None,
+    tenant: Tenant | Own = Own.tenant,
     queue: str | None = None,
     priority: int = 0,
     run_at: datetime | None = None,
@@ -47,7 +55,8 @@ def enqueue(
 
     kind: the handler's name, or the decorated function.
     payload: keyword arguments for the handler: a dict of what JSON has, that arrives equal.
-    tenant: whose job it is. Needed, unless the handler is tenantless or tenants are switched off.
+    tenant: whose job it is. Needed, unless the handler is tenantless or tenants are switched off. A job that enqueues another
+        in its transaction need not say it: then it is its own. None says that the job has none.
     priority: lower runs first.
     run_at, after: when it is due, as an aware datetime, or in seconds (or a timedelta) from now. Give one of them.
     max_attempts, max_runtime: for this job, in place of the handler's.
@@ -55,7 +64,7 @@ def enqueue(
 
     Raises InvalidJob for what can't be enqueued, and whatever psycopg raises.
     """
-    arguments = _arguments(kind, payload, tenant, queue, priority, run_at, after, max_attempts, max_runtime, unique_key)
+    arguments = _arguments(conn, kind, payload, tenant, queue, priority, run_at, after, max_attempts, max_runtime, unique_key)
     # Whatever kind of cursor and row the connection gives by itself.
     with Cursor(conn, row_factory=tuple_row) as cursor:
         cursor.execute(statement("enqueue", enqueue_settings().schema), arguments)
@@ -67,7 +76,7 @@ async def aenqueue(
     kind: Kind,
     payload: Mapping[str, Any] | None = None,
     *,
-    tenant: Tenant = None,
+    tenant: Tenant | Own = Own.tenant,
     queue: str | None = None,
     priority: int = 0,
     run_at: datetime | None = None,
@@ -77,16 +86,17 @@ async def aenqueue(
     unique_key: str | None = None,
 ) -> int:
     """Enqueue a job on an AsyncConnection; as `enqueue` otherwise."""
-    arguments = _arguments(kind, payload, tenant, queue, priority, run_at, after, max_attempts, max_runtime, unique_key)
+    arguments = _arguments(conn, kind, payload, tenant, queue, priority, run_at, after, max_attempts, max_runtime, unique_key)
     async with AsyncCursor(conn, row_factory=tuple_row) as cursor:
         await cursor.execute(statement("enqueue", enqueue_settings().schema), arguments)
         return cast("tuple[int]", await cursor.fetchone())[0]
 
 
 def _arguments(
+    conn: Connection[Any] | AsyncConnection[Any],
     kind: Kind,
     payload: Mapping[str, Any] | None,
-    tenant: Tenant,
+    tenant: Tenant | Own,
     queue: str | None,
     priority: int,
     run_at: datetime | None,
@@ -111,13 +121,16 @@ def _arguments(
     if run_at is not None:
         _need_moment(run_at)
     delay = None if after is None else _duration("after", after)
+    whose = getattr(conn, "job_tenant", None) if isinstance(tenant, Own) else tenant
     limit = None if max_runtime is None else _duration("max_runtime", max_runtime)
     if limit is not None and not timedelta(0) < limit < MOST_RUNTIME:
         raise InvalidJob(f"max_runtime must be more than 0, and less than {MOST_RUNTIME.days} days")
     return {
         "kind": name,
         "payload": text,
-        "tenant": _tenant(tenant, name, known),
+        "tenant": _tenant(whose, name, known),
+        # On a connection that a job has bound itself only the server knows.
+        "inherit": tenant is Own.tenant and whose is None,
         "queue": queue,
         "priority": priority,
         "run_at": run_at,

@@ -5,6 +5,7 @@
 select set_config('role', %(role)s, %(role)s <> 'none');
 select
     set_config('fencepost_job.run', %(run)s, %(run)s <> ''),
+    set_config('fencepost_job.tenant', %(job_tenant)s, %(job_tenant)s <> ''),
     set_config(coalesce(nullif(%(tenant_setting)s, ''), 'fencepost_job.tenant'), %(tenant)s, %(tenant)s <> '');
 select set_config(s.name, coalesce(before.value, s.reset_val), before.value is not null)
 from pg_settings s

@@ -1,2 +1,5 @@
 -- retry: by hand. The function is the same that any other language calls.
-select r.status, r.refused from fencepost.retry(%(id)s::bigint) r
+select r.status, r.refused from fencepost.retry(
+    %(id)s::bigint,
+    coalesce(%(tenant)s::text, nullif(current_setting('fencepost_job.tenant', true), ''))
+) r

@@ -34,7 +34,7 @@ class Savepoints:
         cursor = ClientCursor(conn, row_factory=dict_row)
         arguments = context.arguments(held.name)
         self._before = cursor.execute(statement("snapshot", schema), arguments).fetchall()[0]
-        cursor.execute(message(schema, "savepoint", "context"), arguments)
+        context.check(cursor.execute(message(schema, "savepoint", "context"), arguments).set_result(-1).fetchone())
 
     def commit(self, conn: Connection[Any], schema: str, held: Held) -> None:
         """Keep what the job wrote, if the run still holds its job."""
@@ -58,6 +58,8 @@ class Savepoints:
         await cursor.execute(statement("snapshot", schema), arguments)
         self._before = (await cursor.fetchall())[0]
         await cursor.execute(message(schema, "savepoint", "context"), arguments)
+        await cursor.set_result(-1)
+        context.check(await cursor.fetchone())
 
     async def acommit(self, conn: AsyncConnection[Any], schema: str, held: Held) -> None:
         """Keep what the job wrote; as `commit`."""

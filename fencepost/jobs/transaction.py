@@ -10,8 +10,9 @@ from typing import Any
 
 from psycopg import AsyncClientCursor, AsyncConnection, ClientCursor, Connection
 from psycopg.errors import ReadOnlySqlTransaction
+from psycopg.rows import dict_row
 
-from fencepost.job import Outcome
+from fencepost.job import JobError, Outcome
 from fencepost.jobs.sql import message, statement
 
 
@@ -47,13 +48,28 @@ class Context:
             "time_left": str(self.time_left),
         }
 
+    def check(self, found: dict[str, Any] | None) -> None:
+        """Raise JobError if `found`, which context.sql has answered, is not this."""
+        tenant, role = (found["tenant"], found["role"]) if found else (None, None)
+        if tenant != self.tenant:
+            raise JobError(
+                f"{self.tenant_setting} was set to {self.tenant!r} and reads {tenant!r}: "
+                "give FENCEPOST_TENANT_SETTING a name that nothing else uses"
+            )
+        if self.role and role != self.role:
+            raise JobError(f"the role {self.role!r} was taken on and reads {role!r}")
+
 
 def begin(conn: Connection[Any], schema: str, held: Held, context: Context) -> None:
-    """Begin a transaction of the run. Raises ReadOnlySqlTransaction where the server only reads, which it did not before."""
-    cursor = ClientCursor(conn)
+    """Begin a transaction of the run.
+
+    Raises ReadOnlySqlTransaction where the server only reads, which it did not before, and JobError if the tenant or the role
+    is not what it should be.
+    """
+    cursor = ClientCursor(conn, row_factory=dict_row)
     cursor.execute(message(schema, "begin", "context"), context.arguments(held.name))
-    cursor.nextset()
-    _see_that_it_writes(cursor.fetchone())
+    _see_that_it_writes(cursor.set_result(1).fetchone())
+    context.check(cursor.set_result(2).fetchone())
 
 
 def commit(conn: Connection[Any], schema: str, held: Held) -> None:
@@ -68,11 +84,13 @@ def finish_and_commit(conn: Connection[Any], schema: str, held: Held, outcome: O
 
 
 async def abegin(conn: AsyncConnection[Any], schema: str, held: Held, context: Context) -> None:
-    """Begin a transaction of the run, on an AsyncConnection, as `begin`."""
-    cursor = AsyncClientCursor(conn)
+    """Begin a transaction of the run, on an AsyncConnection; as `begin`."""
+    cursor = AsyncClientCursor(conn, row_factory=dict_row)
     await cursor.execute(message(schema, "begin", "context"), context.arguments(held.name))
-    cursor.nextset()
+    await cursor.set_result(1)
     _see_that_it_writes(await cursor.fetchone())
+    await cursor.set_result(2)
+    context.check(await cursor.fetchone())
 
 
 async def acommit(conn: AsyncConnection[Any], schema: str, held: Held) -> None:
@@ -90,8 +108,8 @@ async def aroll_back(conn: AsyncConnection[Any], schema: str) -> None:
     await conn.execute(statement("roll_back", schema))
 
 
-def _see_that_it_writes(begun: tuple[Any, ...] | None) -> None:
-    if begun is not None and begun[0]:
+def _see_that_it_writes(begun: dict[str, Any] | None) -> None:
+    if begun is not None and begun["only_reads"]:
         raise ReadOnlySqlTransaction("the server only reads by now")
 
 
