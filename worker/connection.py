@@ -12,6 +12,7 @@ from enum import Enum, auto
 from typing import Any, Self, TypeVar, cast
 
 from psycopg import AsyncConnection, Connection
+from psycopg._preparing import PrepareManager
 from psycopg.abc import PQGen
 from psycopg.pq import TransactionStatus
 from psycopg.pq.abc import PGconn
@@ -30,10 +31,15 @@ class Holder(Enum):
 
 
 class Lent:
-    """Who may use a connection object, for which tenant, and whether the job has ended the transaction it was lent for."""
+    """Who may use a connection object, for which tenant, and whether the job has ended the transaction it was lent for.
 
-    def __init__(self, tenant: str | None = None) -> None:
+    `prepared` is what psycopg knows of the session's prepared statements: one object for all connection objects on it, or the
+    second would give the names of the first again. None: there are to be none.
+    """
+
+    def __init__(self, tenant: str | None = None, prepared: PrepareManager | None = None) -> None:
         self.tenant = tenant
+        self.prepared = prepared
         self.pid = os.getpid()
         self.holder = Holder.worker
         self.violated: TransactionEnded | None = None
@@ -68,7 +74,10 @@ class JobConnection(Connection[tuple[Any, ...]]):
         """Return an object of one transaction on `pgconn`."""
         conn = cls(pgconn)
         conn.lent = lent
-        conn.prepare_threshold = None
+        if lent.prepared is None:
+            conn.prepare_threshold = None
+        else:
+            conn._prepared = lent.prepared
         # Not through the setter, which for a coroutine's connection wants to be awaited. Nothing is open yet.
         conn._autocommit = True
         return conn
@@ -109,7 +118,10 @@ class AsyncJobConnection(AsyncConnection[tuple[Any, ...]]):
         """Return an object of one transaction on `pgconn`."""
         conn = cls(pgconn)
         conn.lent = lent
-        conn.prepare_threshold = None
+        if lent.prepared is None:
+            conn.prepare_threshold = None
+        else:
+            conn._prepared = lent.prepared
         conn._autocommit = True
         return conn
 

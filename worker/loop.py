@@ -136,7 +136,7 @@ class Worker:
                 outcome = replace(outcome, wait=max(outcome.wait, AFTER_LEFTOVERS))
             if not finished:
                 self._finishes.write(claim, outcome)
-            self._session.clean()
+            self._session.clean(claim.kind)
 
     def _finishing(self, running: Record) -> None:
         """Say that no code of the job runs any more. How long its finish may take is for the supervisor to decide."""
@@ -167,6 +167,7 @@ class Worker:
             self._leaving = self._line.lost = True
         if not self._session.reusable():
             # A job goes back only after its statements are gone from the server, finished or not.
+            log.warning("the job's session was lost, or in the middle of something: the next job has another")
             self._patience.until_answered("finish", self._session.end_old_sessions)
             if run.in_doubt and self._finishes.is_done_on_record(claim):
                 return outcome, True

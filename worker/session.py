@@ -2,15 +2,17 @@
 
 Claims and finishes have a connection that no job ever sees. A job's transactions run on the other, opened when first used,
 and it is as new again after each job that used it: `DISCARD ALL`, since neither a rollback nor `RESET ALL` takes back roles,
-temporary tables, advisory locks and LISTEN. It uses no prepared statements: psycopg would not notice that they went.
+temporary tables, advisory locks and LISTEN. What a job has prepared goes with it, and so psycopg begins anew with each job.
 """
 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from typing import Any
 
 import psycopg
+import structlog
 import tenacity
 from psycopg import Connection
 from psycopg.conninfo import conninfo_to_dict
@@ -22,6 +24,13 @@ from fencepost.jobs import transaction as statements
 from fencepost.jobs.sessions import end_sessions
 from fencepost.settings import Settings
 from fencepost.start import application_name
+from fencepost.worker.errors import SUMMARY, clean
+
+log = structlog.get_logger()
+
+FIRST_RUNS = 3
+ONE_OF = 20
+"""Of which runs of a kind it is looked at what they have left in their session."""
 
 USELESS = ("25006", "57P01", "57P02", "57P03")
 """Read-only server, or one that is shutting down: sqlstates after which another connection may do better."""
@@ -51,6 +60,8 @@ class Session:
         self._claims: Connection[tuple[Any, ...]] | None = None
         self._job: Connection[tuple[Any, ...]] | None = None
         self._used = False
+        self._role = ""
+        self._cleaned: Counter[str] = Counter()
         self._sockets: dict[int, tuple[int, int]] = {}
         self._forgotten: list[Connection[tuple[Any, ...]]] = []
 
@@ -98,11 +109,15 @@ class Session:
 
     def job_pgconn(self) -> PGconn:
         """Return the libpq connection for the job's transactions, opened if need be. Raises psycopg.OperationalError."""
-        if self._job is None or self._job.closed:
+        if self._job is not None and self._job.closed:
+            if self._used:
+                log.warning("the job's session was lost: another one is opened")
             self._drop_job()
+        if self._job is None:
             self._job = self._connect()
-            # What is discarded after each job are prepared statements too, and DISCARD ALL itself would become one.
+            # DISCARD ALL itself would become a prepared statement.
             self._job.prepare_threshold = None
+            self._role = statements.role_of(self._job, self._settings.schema)
         self._used = True
         return self._job.pgconn
 
@@ -117,15 +132,25 @@ class Session:
         """Whether nothing of the job is still open, or still being carried out, on its connection."""
         return self._job is None or self._job.pgconn.transaction_status == TransactionStatus.IDLE
 
-    def clean(self) -> None:
+    def clean(self, kind: str) -> None:
         """Make the job's connection as new, or do without it: the next job opens another."""
         if self._job is None or not self._used:
             return
         self._used = False
         try:
+            if self._is_to_be_looked_at(kind) and (
+                left := statements.left_in_session(self._job, self._settings.schema, self._settings.tenant_setting, self._role)
+            ):
+                log.warning("the job left something in its session: it is taken away", left=left)
             statements.discard(self._job, self._settings.schema)
-        except psycopg.Error:
+        except psycopg.Error as error:
+            log.warning("the job's session can't be cleaned: the next job has another", error=clean(str(error), SUMMARY))
             self._drop_job()
+
+    def _is_to_be_looked_at(self, kind: str) -> bool:
+        """Whether to find out what a job has left: a look costs half a millisecond, and a kind mostly does as it did before."""
+        self._cleaned[kind] += 1
+        return self._cleaned[kind] <= FIRST_RUNS or self._cleaned[kind] % ONE_OF == 0
 
     def _connect(self) -> Connection[tuple[Any, ...]]:
         if self._pool.closed:

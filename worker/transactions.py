@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Protocol, cast
 
 import psycopg
 from psycopg import AsyncConnection, Connection
+from psycopg._preparing import PrepareManager
 from psycopg.pq import TransactionStatus
 from psycopg.pq.abc import PGconn
 
@@ -110,6 +111,9 @@ class RunTransactions:
     at_rest: ClassVar = frozenset({TransactionStatus.IDLE})
     """What the connection may be between two transactions."""
 
+    prepares: ClassVar = True
+    """Whether a job may prepare statements on the session: it is the run's own, and is discarded at its end."""
+
     def __init__(
         self,
         session: Session,
@@ -129,6 +133,8 @@ class RunTransactions:
         self._tenant = tenant or ""
         self._ends_at = ends_at
         self._lent: Lent | None = None
+        self._on: PGconn | None = None
+        self._prepared: PrepareManager | None = None
 
     def transaction(self) -> RunTransaction:
         """Return a transaction to be entered."""
@@ -263,6 +269,7 @@ class RunTransactions:
         pgconn: PGconn | None = None
         try:
             pgconn = self._session.job_pgconn()
+            lent.prepared = self._prepared_on(pgconn)
             yield pgconn, lent
         except BaseException:
             lent.holder = Holder.nobody
@@ -274,6 +281,12 @@ class RunTransactions:
     def _need_own_process(self) -> None:
         if os.getpid() != self.pid:
             raise JobError("this job belongs to another process: a copy of it can't use the database")
+
+    def _prepared_on(self, pgconn: PGconn) -> PrepareManager | None:
+        """Return what is prepared on a session: nothing yet, if it is another than that of the transaction before."""
+        if self.prepares and pgconn is not self._on:
+            self._on, self._prepared = pgconn, PrepareManager()
+        return self._prepared
 
     def _take_back(self, conn: JobConnection | AsyncJobConnection) -> None:
         """Have the connection for the commit. Not from a copy of the job, nor if the transaction is another by now."""

@@ -113,6 +113,17 @@ def _see_that_it_writes(begun: dict[str, Any] | None) -> None:
         raise ReadOnlySqlTransaction("the server only reads by now")
 
 
+def role_of(conn: Connection[Any], schema: str) -> str:
+    """Return the role that a new session has taken on by itself, 'none' if none."""
+    return str(conn.execute(statement("role", schema)).fetchall()[0][0])
+
+
+def left_in_session(conn: Connection[Any], schema: str, tenant_setting: str, role: str) -> str:
+    """Return in words what a job has left in a session whose role was `role`, '' for nothing."""
+    arguments = {"tenant_setting": tenant_setting, "role": role}
+    return str(conn.execute(statement("left_in_session", schema), arguments).fetchall()[0][0])
+
+
 def discard(conn: Connection[Any], schema: str) -> None:
     """Make the session as new."""
     conn.execute(statement("discard", schema))

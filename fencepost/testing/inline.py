@@ -164,6 +164,7 @@ class _Transactions(RunTransactions):
     """The transactions of a run inside the caller's, which is open before and after each."""
 
     at_rest = frozenset({TransactionStatus.IDLE, TransactionStatus.INTRANS})
+    prepares = False
 
     def close(self) -> None:
         left_open = self._lent is not None and self._lent.holder is not Holder.nobody

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from support import hostile_run
 from support.databases import Database
+from support.hostile import LEFT
 from support.jobs import Jobs
 from support.processes import Supervisor
 from support.waiting import wait_until
@@ -153,3 +158,37 @@ def test_no_session_of_ours_is_idle_in_a_transaction_and_nothing_is_left(
         what="the end of our sessions",
     )
     assert database.value("select count(*) from fencepost.supervisors") == 0
+
+
+@pytest.mark.parametrize("seed", [random.randrange(1 << 32)])
+def test_nothing_that_jobs_do_to_their_sessions_reaches_another(
+    start_supervisor: Callable[..., Supervisor], jobs: Jobs, database: Database, seed: int
+) -> None:
+    """C62, C72: jobs of a hundred tenants, in random order, each leaving something behind; and what they left is named."""
+    role = hostile_run.prepare(database)
+    supervisor = start_supervisor(handlers="hostile", concurrency=2, backoff="0.1s")
+    try:
+        ended = hostile_run.run(database, jobs, supervisor, role, count=100, seed=seed, within=50)
+    finally:
+        supervisor.stop()
+        hostile_run.forget(database, role)
+    assert ended["done returns"] > 40
+    assert [what for what in ended if what.startswith("done") and what != "done returns"] == []
+
+
+def test_what_a_job_has_left_in_its_session_is_named_with_its_kind(
+    start_supervisor: Callable[..., Supervisor], jobs: Jobs, database: Database
+) -> None:
+    """A warning, in words, where there is something; and the session is kept, prepared statements or not."""
+    role = hostile_run.prepare(database)
+    supervisor = start_supervisor(handlers="hostile,handlers_for_tests,handlers_of_accidents", concurrency=1)
+    try:
+        backend = jobs.wait_for(jobs.enqueue("tells_its_backend")).result
+        for way in LEFT:
+            jobs.wait_for(jobs.enqueue(f"leaves {way}", {"role": role}))
+        assert jobs.wait_for(jobs.enqueue("tells_its_backend")).result == backend
+    finally:
+        supervisor.stop()
+        hostile_run.forget(database, role)
+    named = {line["kind"]: line["left"] for line in supervisor.logs() if "left something in its session" in line["event"]}
+    assert named == {f"leaves {way}": words for way, words in LEFT.items() if words}
