@@ -17,6 +17,7 @@ from typing import Any
 import psycopg
 from psycopg import AsyncConnection, sql
 
+from fencepost import policies
 from fencepost.jobs import migrate, report, rights
 from fencepost.settings import Settings
 
@@ -70,12 +71,10 @@ async def refusals(conn: AsyncConnection[Any], settings: Settings) -> list[Refus
         for one in await rights.hidden_tables(conn, schema)
     ]
     if not settings.allow_bypassrls:
-        cure = "log in as a plain role, or set FENCEPOST_ALLOW_BYPASSRLS=yes to do without row-level security"
-        refused += [
-            Refusal(bypass_line(one.role, one.reason, one.example), cure)
-            for one in await _bypasses(conn, settings, login)
-            if one.reason != "owner"
-        ]
+        refused += [_bypass(one) for one in await _bypasses(conn, settings, login)]
+    if settings.tenant_setting:
+        binding = await rights.policies(conn, schema, settings.job_role or login.acting_as)
+        refused += [refusal for one in binding if (refusal := _policy(one, settings.tenant_setting)) is not None]
     return refused
 
 
@@ -85,11 +84,8 @@ async def warnings(conn: AsyncConnection[Any], settings: Settings) -> list[str]:
         return []
     login = await rights.login(conn, settings.schema, settings.job_role)
     lines = _too_few_sessions(login, settings)
-    lines += [
-        bypass_line(one.role, one.reason, one.example)
-        for one in await _bypasses(conn, settings, login)
-        if one.reason == "owner" or settings.allow_bypassrls
-    ]
+    if settings.allow_bypassrls:
+        lines += [bypass_line(one.role, one.reason, one.example) for one in await _bypasses(conn, settings, login)]
     try:
         schema_version = await rights.schema_version(conn, settings.schema)
         others = await report.aliving(conn, settings.schema)
@@ -112,8 +108,14 @@ def bypass_line(role: str, reason: str, example: str) -> str:
     """Return the line that says of a role that policies do not apply to it."""
     if reason == "owner":
         return f"{role} owns {example}, and its row-level security is not forced on owners: its policies do not apply"
-    what = "is a superuser" if reason == "superuser" else f"has {reason}"
-    return f"{role} {what}, so no row-level security applies to it, though {example} has some"
+    return f"{bypass_of(role, reason)}, so no row-level security applies to it, though {example} has some"
+
+
+def bypass_of(role: str, reason: str) -> str:
+    """Return in short what it is in a role that policies do not apply to it."""
+    if reason == "owner":
+        return f"{role} is its owner, and row-level security is not forced on owners"
+    return f"{role} is a superuser" if reason == "superuser" else f"{role} has {reason}"
 
 
 def server_version(conn: psycopg.Connection[Any] | AsyncConnection[Any]) -> str:
@@ -183,6 +185,42 @@ def _job_role(job_role: str, login: rights.Login, server: int) -> list[Refusal]:
         with_set = " with set true" if server >= rights.SET_PRIVILEGE_SINCE else ""
         return [Refusal(what, f"grant {_name(job_role)} to {_name(login.login)}{with_set}")]
     return []
+
+
+def _bypass(one: rights.Bypass) -> Refusal:
+    line = bypass_line(one.role, one.reason, one.example)
+    if one.forced_by is not None:
+        # The other ways are a comment in it, so that it can be pasted as it stands.
+        others = "work as a role that owns none of them, or set FENCEPOST_ALLOW_BYPASSRLS=yes to do without row-level security"
+        return Refusal(line, f"{one.forced_by} -- or {others}")
+    return Refusal(line, "log in as a plain role, or set FENCEPOST_ALLOW_BYPASSRLS=yes to do without row-level security")
+
+
+def _policy(one: rights.Policy, setting: str) -> Refusal | None:
+    """Return what is wrong with a policy to which no tenant is an error instead of no row."""
+    wrong: list[str] = []
+    cured: list[str] = []
+    for clause, expression in (("using", one.sees), ("with check", one.writes)):
+        faults = _faults(policies.readings(expression or "", setting, one.text_types), setting)
+        if faults and expression is not None:
+            wrong += faults
+            cured.append(f"{clause} ({policies.mended(expression, setting, one.text_types)})")
+    if not wrong:
+        return None
+    what = f"policy {one.full_name} {' and '.join(dict.fromkeys(wrong))}"
+    return Refusal(what, f"alter policy {one.full_name} {' '.join(cured)}")
+
+
+def _faults(readings: list[policies.Reading], setting: str) -> list[str]:
+    faults = [
+        f"casts {setting} to {one.cast_to} without nullif, an error (SQLSTATE 22P02) in a job without a tenant and once a "
+        "transaction that set it has ended: it reads as '' then"
+        for one in readings
+        if one.cast_to is not None and not one.guarded
+    ]
+    if any(not one.missing_ok for one in readings):
+        faults.append(f"reads {setting} as if it were always there: an error (SQLSTATE 42704) in a session that never set it")
+    return faults
 
 
 async def _bypasses(conn: AsyncConnection[Any], settings: Settings, login: rights.Login) -> list[rights.Bypass]:

@@ -57,11 +57,11 @@ def check(*, as_json: bool) -> int:
     """Check what a start needs, and name every refusal with its cure.
 
     Looks at the settings, the database, its schema and its version, the rights of the login and of FENCEPOST_JOB_ROLE,
-    row-level security that would hide the queue, a login that bypasses the row-level security of other tables, and
-    whether the handlers import, tried in a process of their own. `fencepost run` refuses for the same reasons, but waits
-    where the database or the schema is not there yet. Then it warns of what is allowed but may go wrong: settings and
-    versions of other supervisors, too few sessions, and the container's limits. Leaves with 78 if anything refuses, with
-    70 if it is only the handlers.
+    row-level security that would hide the queue, a login or role that bypasses the row-level security of other tables,
+    policies that fail where no tenant is set, and whether the handlers import, tried in a process of their own.
+    `fencepost run` refuses for the same reasons, but waits where the database or the schema is not there yet. Then it
+    warns of what is allowed but may go wrong: settings and versions of other supervisors, too few sessions, and the
+    container's limits. Leaves with 78 if anything refuses, with 70 if it is only the handlers.
 
     \b
     The document of --json has these keys; what can't be known is null:

@@ -61,11 +61,25 @@ class HiddenTable:
 
 @dataclass(frozen=True, slots=True)
 class Bypass:
-    """A role that policies do not apply to (`reason`: superuser, BYPASSRLS or owner), and a table that has some."""
+    """A role that policies do not apply to (`reason`: superuser, BYPASSRLS or owner), and a table that has some.
+
+    `forced_by` is what makes them apply to an owner, None for the others.
+    """
 
     role: str
     reason: str
     example: str
+    forced_by: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A policy that binds the role that acts: what it sees by and writes by, each None if it says nothing of that."""
+
+    full_name: str
+    sees: str | None
+    writes: str | None
+    text_types: list[str]
 
 
 async def schema_is_there(conn: AsyncConnection[Any], schema: str) -> bool:
@@ -97,6 +111,11 @@ async def hidden_tables(conn: AsyncConnection[Any], schema: str) -> list[HiddenT
 async def bypasses(conn: AsyncConnection[Any], schema: str, roles: list[str], acting_as: str) -> list[Bypass]:
     """Return which of `roles` policies outside the queue do not apply to; of owners only the one that acts counts."""
     return await _rows(conn, Bypass, "bypassing", schema, {"roles": roles, "acting_as": acting_as})
+
+
+async def policies(conn: AsyncConnection[Any], schema: str, acting_as: str) -> list[Policy]:
+    """Return the policies outside the queue that bind a role on what it may use."""
+    return await _rows(conn, Policy, "policies", schema, {"acting_as": acting_as})
 
 
 async def _value(conn: AsyncConnection[Any], verb: str, schema: str) -> Any:

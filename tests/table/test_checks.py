@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import uuid
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
@@ -278,16 +279,198 @@ def test_a_role_with_bypassrls_is_refused_where_tables_have_policies(fresh_datab
     assert "has BYPASSRLS" in only(refusals(fresh_database.worker_url, settings_of())).what
 
 
-def test_an_owner_whose_tables_do_not_force_their_policies_is_warned_of(
+@pytest.mark.parametrize("through", ["itself", "membership", "the role of jobs"])
+def test_an_owner_whose_tables_do_not_force_their_policies_is_refused(
+    other_role: str, fresh_database: Database, settings_of: SettingsOf, through: str
+) -> None:
+    """C66: policies do not apply to a table's owner, nor to its members, unless they are forced; the cure forces them all."""
+    worker = fresh_database.worker
+    settings = settings_of()
+    if through != "itself":
+        fresh_database.execute(f'grant "{other_role}" to {worker}')
+    if through == "the role of jobs":
+        fresh_database.execute(f'grant usage on schema fencepost to "{other_role}"')
+        fresh_database.execute(f'grant execute on function fencepost.hold, fencepost.finish to "{other_role}"')
+        settings = settings_of(job_role=other_role)
+    owner = worker if through == "itself" else other_role
+    protect_a_table(fresh_database, owner=owner, force=False)
+    fresh_database.execute('create table public."Bills" (); alter table public."Bills" enable row level security')
+    fresh_database.execute(f'alter table public."Bills" owner to "{owner}"')
+    refusal = only(refusals(fresh_database.worker_url, settings))
+    role = other_role if through == "the role of jobs" else worker
+    assert refusal.what.startswith(f'{role} owns public."Bills", and its row-level security is not forced')
+    assert warnings(fresh_database.worker_url, settings) == []
+    careless = settings_of(allow_bypassrls="yes")
+    assert refusals(fresh_database.worker_url, careless) == []
+    assert ["owns public" in line for line in warnings(fresh_database.worker_url, careless)] == [True]
+    fresh_database.execute(refusal.cure)
+    assert refusals(fresh_database.worker_url, settings_of(allow_bypassrls="no")) == []
+    fresh_database.execute(f'drop table public.invoices, public."Bills"; drop owned by "{other_role}"')
+
+
+# ---- policies to which no tenant is an error
+
+
+SETTING = "current_setting('app.tenant', true)"
+RAISES = {
+    "int": f"tenant = {SETTING}::int",
+    "bigint, turned round": f"{SETTING}::bigint = tenant",
+    "uuid": f"{SETTING}::uuid = gen_random_uuid()",
+    "a boolean": f"not {SETTING}::bool",
+    "a domain": f"tenant = {SETTING}::public.tenant_number",
+    "a domain with an odd name": f'tenant = {SETTING}::public."Tenant Number"',
+    "an array": f"tenant = any({SETTING}::int[])",
+    "numeric with modifiers": f"tenant = {SETTING}::numeric(10,0)",
+    "by way of varchar": f"tenant = {SETTING}::varchar(20)::int",
+    "in a subquery": f"tenant = (select {SETTING}::int)",
+    "around a subquery": f"tenant = (select {SETTING})::int",
+    "in a subquery with a table": f"exists (select from public.members m where m.id = tenant and m.id = {SETTING}::int)",
+    "coalesce, which keeps ''": f"tenant = coalesce({SETTING}, '0')::int",
+    "coalesce, afterwards": f"tenant = coalesce({SETTING}::int, 0)",
+    "nullif of something else": f"tenant = nullif({SETTING}, '0')::int",
+    "trimmed": f"tenant = btrim({SETTING})::int",
+    "trimmed, in its own syntax": f"tenant = trim(both from {SETTING})::int",
+    "JSON": f"tenant = ({SETTING}::jsonb ->> 'tenant')::int",
+    "guarded only by and": f"{SETTING} <> '' and tenant = {SETTING}::int",
+    "the setting in capitals": "tenant = current_setting('App.Tenant', true)::int",
+    "a case that looks elsewhere": f"case when name = '' then true else tenant = {SETTING}::int end",
+    "beside a good one": f"tenant = nullif({SETTING}, '')::int or tenant = {SETTING}::int",
+    "twice": f"tenant = {SETTING}::int or tenant = {SETTING}::int + 1",
+    "beside another literal": f"name <> E'it''s (\\n' and tenant = {SETTING}::int",
+    "not said to be missing": "name = current_setting('app.tenant')",
+    "may not be missing": "name = current_setting('app.tenant', false)",
+    "not said to be missing, with nullif": "tenant = nullif(current_setting('app.tenant'), '')::int",
+    "both": "tenant = current_setting('app.tenant')::int",
+}
+IS_FINE = {
+    "as documented": f"tenant = nullif({SETTING}, '')::int",
+    "a trimmed one": f"tenant = nullif(trim({SETTING}), '')::int",
+    "text": f"name = {SETTING}",
+    "cast to text": f"name = {SETTING}::varchar(20)",
+    "a domain of text": f"name = {SETTING}::public.tenant_name",
+    "the column is cast": f"tenant::text = {SETTING}",
+    "in a subquery": f"tenant = (select nullif({SETTING}, '')::int)",
+    "a case that looks before": f"case when {SETTING} = '' then false else tenant = {SETTING}::int end",
+    "another setting": "tenant = nullif(current_setting('app.tenants', true), '')::int",
+    "an array of text": f"name = any(string_to_array({SETTING}, ','))",
+    "an array of numbers": f"tenant = any(string_to_array({SETTING}, ',')::int[])",
+    "by a function": "tenant = public.current_tenant()",
+    "in a literal": "name = 'current_setting(''app.tenant''::text)::integer'",
+    "none": "true",
+}
+POLICY_TABLES = """
+    create domain public.tenant_number as int;
+    create domain public."Tenant Number" as public.tenant_number;
+    create domain public.tenant_name as text;
+    create function public.current_tenant() returns int language sql stable
+        as $$ select nullif(current_setting('app.tenant', true), '')::int $$;
+    create table public.members (id int);
+    grant select on public.members to public;
+"""
+
+
+def make_policies(database: Database, conditions: dict[str, str]) -> None:
+    """Make a table for each condition, named after it, with one row and analyzed: so the planner has something to reckon."""
+    database.execute(POLICY_TABLES)
+    for name, condition in conditions.items():
+        database.execute(
+            f"""
+            create table public."{name}" (tenant int, name text);
+            insert into public."{name}" values (1, '1');
+            analyze public."{name}";
+            alter table public."{name}" enable row level security;
+            create policy "by tenant" on public."{name}" using ({condition});
+            grant select on public."{name}" to {database.worker};
+            """
+        )
+
+
+def errors_without_a_tenant(database: Database, tables: dict[str, str]) -> dict[str, set[str]]:
+    """Return with which SQLSTATEs a worker reads each table before any tenant was set, and after one has ended."""
+    found: dict[str, set[str]] = {name: set() for name in tables}
+    for was_set in (False, True):
+        with database.worker_conn() as conn:
+            if was_set:
+                conn.execute("select set_config('app.tenant', '1', true)")
+            for name in tables:
+                try:
+                    conn.execute(f'select from public."{name}"')
+                except psycopg.Error as error:
+                    found[name].add(error.sqlstate or "")
+    return found
+
+
+def test_a_policy_that_can_be_an_error_is_refused_and_its_cure_makes_no_tenant_no_row(
     fresh_database: Database, settings_of: SettingsOf
 ) -> None:
-    """C66: policies do not apply to a table's owner, unless they are forced."""
-    protect_a_table(fresh_database, owner=fresh_database.worker, force=False)
+    """C63: refused is just what the server raises on, and each cure is carried out and asked again."""
+    make_policies(fresh_database, RAISES)
+    raised = errors_without_a_tenant(fresh_database, RAISES)
+    assert [name for name in RAISES if not raised[name]] == []
+    found = {
+        re.search(r'on public\."?(.*?)"? (?:casts|reads)', one.what)[1]: one
+        for one in refusals(fresh_database.worker_url, settings_of())
+    }
+    assert sorted(found) == sorted(RAISES)
+    with fresh_database.conn(options="-c search_path=") as other_path:
+        for name, refusal in found.items():
+            said = set(re.findall(r"SQLSTATE (\w{5})", refusal.what))
+            assert raised[name] <= said, (name, raised[name], refusal)
+            assert refusal.what.count("casts") <= 1, "each fault is told once"
+            other_path.execute(only([refusal]).cure)
     assert refusals(fresh_database.worker_url, settings_of()) == []
-    (line,) = warnings(fresh_database.worker_url, settings_of())
-    assert "owns public.invoices" in line
-    fresh_database.execute("alter table public.invoices force row level security")
-    assert warnings(fresh_database.worker_url, settings_of()) == []
+    assert [states for states in errors_without_a_tenant(fresh_database, RAISES).values() if states] == []
+
+
+def test_a_policy_that_is_no_error_is_not_refused(fresh_database: Database, settings_of: SettingsOf) -> None:
+    """C63: as documented, or by a way that can't be judged."""
+    make_policies(fresh_database, IS_FINE)
+    assert errors_without_a_tenant(fresh_database, IS_FINE) == {name: set() for name in IS_FINE}
+    assert refusals(fresh_database.worker_url, settings_of()) == []
+
+
+def test_only_policies_that_bind_the_role_are_judged(
+    other_role: str, fresh_database: Database, settings_of: SettingsOf
+) -> None:
+    """C63: where it has the right that they are for; and its with check is cured too."""
+    worker = fresh_database.worker
+    fresh_database.execute(
+        f"""
+        create schema "Shop";
+        create table "Shop".orders (tenant int);
+        alter table "Shop".orders enable row level security;
+        create policy tenants on "Shop".orders for insert with check (tenant = {SETTING}::int);
+        create policy others on "Shop".orders to "{other_role}" using (tenant = {SETTING}::int);
+        grant usage on schema "Shop" to {worker};
+        grant select, update, delete on "Shop".orders to {worker}, "{other_role}";
+        """
+    )
+    assert refusals(fresh_database.worker_url, settings_of()) == [], "it may not insert, and the other policy is not its"
+    fresh_database.execute(f'grant insert (tenant) on "Shop".orders to {worker}; revoke usage on schema "Shop" from {worker}')
+    assert refusals(fresh_database.worker_url, settings_of()) == [], "it can't get there"
+    fresh_database.execute(f'grant usage on schema "Shop" to {worker}; alter table "Shop".orders owner to {worker}')
+    careless = settings_of(allow_bypassrls="yes")
+    assert refusals(fresh_database.worker_url, careless) == [], "it owns it, and is not bound"
+    fresh_database.execute('alter table "Shop".orders owner to current_user')
+    fresh_database.execute(f'grant select, insert (tenant), update on "Shop".orders to {worker}')
+    assert refusals(fresh_database.worker_url, settings_of(tenant_setting="my.tenant")) == []
+    assert refusals(fresh_database.worker_url, settings_of(tenant_setting="")) == []
+    settings = settings_of(tenant_setting="app.tenant", allow_bypassrls="no")
+    refusal = only(refusals(fresh_database.worker_url, settings))
+    assert refusal.what.startswith('policy tenants on "Shop".orders casts app.tenant to integer without nullif')
+    assert "using" not in refusal.cure
+    fresh_database.execute(refusal.cure)
+    assert refusals(fresh_database.worker_url, settings) == []
+
+    fresh_database.execute(f'grant "{other_role}" to {worker}')
+    both = "alter policy others on \"Shop\".orders with check (tenant = 1 or tenant > current_setting('app.tenant')::int)"
+    fresh_database.execute(both)
+    refusal = only(refusals(fresh_database.worker_url, settings))
+    assert "22P02" in refusal.what
+    assert "42704" in refusal.what
+    fresh_database.execute(refusal.cure)
+    assert refusals(fresh_database.worker_url, settings) == []
+    fresh_database.execute(f'drop schema "Shop" cascade; drop owned by "{other_role}"')
 
 
 # ---- others at work
