@@ -20,6 +20,7 @@ from fencepost import settings as settings_module
 from fencepost.checks import Refusal, SchemaMissing
 from fencepost.cli.base import APPLICATION, WRONG, as_json, line_of, of_database, quiet_driver
 from fencepost.cli.output import say, say_json, visible
+from fencepost.cli.tables import tell_tables
 from fencepost.jobs import rights
 from fencepost.settings import Settings, WrongSettings
 
@@ -52,8 +53,9 @@ class Found:
 
 
 @click.command()
+@click.option("--tables", is_flag=True, help="List which tables are protected from jobs of other tenants, and check nothing.")
 @as_json
-def check(*, as_json: bool) -> int:
+def check(*, tables: bool, as_json: bool) -> int:
     """Check what a start needs, and name every refusal with its cure.
 
     Looks at the settings, the database, its schema and its version, the rights of the login and of FENCEPOST_JOB_ROLE,
@@ -77,7 +79,21 @@ def check(*, as_json: bool) -> int:
                           the container's: bytes, cores, processes and threads
       grace_period_above  seconds that the container must have to stop
       unknown_variables   FENCEPOST_ variables that are no settings
+
+    With --tables it judges nothing and leaves with 0 if it could look. It lists each table, view and foreign table
+    outside the queue on which jobs have any right, as FENCEPOST_JOB_ROLE or else as the login: protected if row-level
+    security is enabled, applies to that role, and lets rows through only by policies that read FENCEPOST_TENANT_SETTING,
+    in their own text or in a function that they call; else why it is not. A view reads tables as its owner does, unless
+    it is a security_invoker, and is protected if they are. The document then has these keys:
+
+    \b
+      acting_as           as whom jobs work
+      tenant_setting      what policies must read
+      tables              list of name, kind, protected, and why it is not (null if it is)
     """  # noqa: D301  # click's own mark for lines that it must not wrap
+    if tables:
+        tell_tables(as_json=as_json)
+        return 0
     try:
         settings = settings_module.read(need_handlers=True)
     except WrongSettings as wrong:

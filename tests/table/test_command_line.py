@@ -34,7 +34,7 @@ from fencepost.supervisor import cgroup, container, trial
 from support import nursery
 from support.databases import Database
 from support.jobs import Jobs
-from support.servers import Server
+from support.servers import SUPERUSER, Server
 from support.waiting import wait_until
 
 # The package has the command under that name.
@@ -888,6 +888,188 @@ def test_a_check_tells_what_the_container_allows_and_documents_each_key(
     documented = here.must("check", "--help").split("has these keys")[1]
     assert [key for key in document if not re.search(rf"\b{key}\b", documented)] == []
     assert list(document) == list(json.loads(here("check", "--json", handlers="").stdout))
+
+
+BY_TENANT = "tenant = nullif(current_setting('app.tenant', true), '')::int"
+TABLES = """
+    create schema shop;
+    grant usage on schema shop to public;
+    create function shop.tenant() returns int language sql stable
+        as $$ select nullif(current_setting('app.tenant', true), '')::int $$;
+    create table shop."Good" (tenant int);
+    create table shop.good_by_function (tenant int);
+    create table shop.good_reads (tenant int);
+    create table shop.good_restricted (tenant int);
+    create table shop.bare (tenant int);
+    create table shop.no_policy (tenant int);
+    create table shop.unread (tenant int);
+    create table shop.wide (tenant int);
+    create table shop.wide_for_writers (tenant int);
+    create table shop.wide_for_new_rows (tenant int);
+    create table shop.truncated (tenant int);
+    create table shop.owned (tenant int);
+    create table shop.parts (tenant int) partition by list (tenant);
+    create table shop.part_1 partition of shop.parts for values in (1);
+    create table shop.part_2 partition of shop.parts for values in (2);
+    create foreign data wrapper nothing;
+    create server nowhere foreign data wrapper nothing;
+    create foreign table shop.far (tenant int) server nowhere;
+    create view shop.v_good as select * from shop."Good" where exists (select from pg_class);
+    create view shop.v_both as select tenant from shop.v_good union all select tenant from shop.bare;
+    create view shop.v_all as select * from shop."Good";
+    create view shop.v_none as select 1 as one;
+    create materialized view shop.m as select * from shop."Good";
+    create table shop.none_of_ours (tenant int);
+    create table shop.columns (tenant int, secret text);
+"""
+PROTECTED = (
+    '"Good"',
+    "good_by_function",
+    "good_reads",
+    "good_restricted",
+    "no_policy",
+    "unread",
+    "wide",
+    "wide_for_writers",
+    "wide_for_new_rows",
+    "truncated",
+    "owned",
+    "parts",
+    "part_2",
+    "columns",
+)
+POLICIES = f"""
+    create policy tenants on shop."Good" using ({BY_TENANT});
+    create policy tenants on shop.good_by_function using (tenant = shop.tenant());
+    create policy reads on shop.good_reads for select using ({BY_TENANT});
+    create policy maintenance on shop.good_reads for delete using (true);
+    create policy anyone on shop.good_restricted using (true);
+    create policy tenants on shop.good_restricted as restrictive using ({BY_TENANT});
+    create policy "no one's" on shop.no_policy to pg_monitor using ({BY_TENANT});
+    create policy narrows on shop.no_policy as restrictive using ({BY_TENANT});
+    create policy positive on shop.unread using (tenant > 0);
+    create policy tenants on shop.wide using ({BY_TENANT});
+    create policy everyone on shop.wide for select using (true);
+    create policy tenants on shop.wide_for_writers for update using ({BY_TENANT}) with check (tenant > 0);
+    create policy tenants on shop.wide_for_new_rows using ({BY_TENANT});
+    create policy adds on shop.wide_for_new_rows for insert with check (tenant > 0);
+    create policy tenants on shop.truncated using ({BY_TENANT});
+    create policy tenants on shop.owned using ({BY_TENANT});
+    create policy tenants on shop.parts using ({BY_TENANT});
+    create policy tenants on shop.part_2 using ({BY_TENANT});
+    create policy tenants on shop.columns using ({BY_TENANT});
+"""
+
+
+def test_a_list_tells_of_each_table_whether_a_job_is_kept_from_other_tenants(fresh_database: Database, here: Here) -> None:
+    """C66: and why not, as whoever reads it in the end."""
+    worker, owner = fresh_database.worker, f"owner_{fresh_database.name}"
+    fresh_database.execute(TABLES)
+    for name in PROTECTED:
+        fresh_database.execute(f"alter table shop.{name} enable row level security")
+    fresh_database.execute(POLICIES)
+    fresh_database.execute(
+        f"""
+        create role {owner};
+        grant usage on schema shop to {owner};
+        grant select on all tables in schema shop to {worker};
+        revoke all on shop.none_of_ours, shop.columns from {worker};
+        grant insert (tenant) on shop.columns to {worker};
+        grant update on shop.wide_for_writers to {worker};
+        grant insert on shop.wide_for_new_rows to {worker};
+        grant truncate on shop.truncated to {worker};
+        alter table shop.owned owner to {worker};
+        alter view shop.v_good owner to {owner};
+        grant select on shop."Good" to {owner};
+        """
+    )
+    why_not = {
+        '"Good"': ("table", None),
+        "good_by_function": ("table", None),
+        "good_reads": ("table", None),
+        "good_restricted": ("table", None),
+        "columns": ("table", None),
+        "v_good": ("view", None),
+        "parts": ("partitioned table", None),
+        "part_2": ("partition", None),
+        "part_1": ("partition", "that of shop.parts does not apply"),
+        "bare": ("table", "no row-level security"),
+        "no_policy": ("table", f"no policy permits {worker} anything: it shows nothing"),
+        "unread": ("table", "policy positive lets rows through without reading app.tenant"),
+        "wide": ("table", "policy everyone lets rows through beside the tenant's, using (true)"),
+        "wide_for_writers": ("table", "policy tenants lets rows through without reading app.tenant"),
+        "wide_for_new_rows": ("table", "policy adds lets rows through beside the tenant's"),
+        "truncated": ("table", f"{worker} may truncate it"),
+        "owned": ("table", f"{worker} is its owner, and row-level security is not forced"),
+        "far": ("foreign table", "a foreign table has no row-level security"),
+        "v_both": ("view", f"reads shop.bare as {SUPERUSER}: no row-level security"),
+        "v_all": ("view", f'reads shop."Good" as {SUPERUSER}: {SUPERUSER} is a superuser'),
+        "v_none": ("view", "reads no table"),
+        "m": ("materialized view", "a materialized view has no row-level security"),
+    }
+    on = here.on(fresh_database.worker_url)
+    document = on.json("check", "--tables")
+    assert (document["acting_as"], document["tenant_setting"]) == (worker, "app.tenant")
+    found = {one["name"].removeprefix("shop."): one for one in document["tables"] if one["name"].startswith("shop.")}
+    assert sorted(found) == sorted(why_not)
+    for name, (kind, why) in why_not.items():
+        one = found[name]
+        assert (one["kind"], one["protected"]) == (kind, why is None), one
+        assert why is None or why in one["why"], one
+    assert "using" not in found["wide_for_new_rows"]["why"]
+    assert {one["name"] for one in document["tables"]} & {"fencepost.jobs", "pg_catalog.pg_class"} == set()
+    fresh_database.execute(f"drop owned by {owner} cascade; drop role {owner}")
+
+
+def test_a_list_of_tables_goes_by_who_works_on_them(fresh_database: Database, here: Here) -> None:
+    """C66: the role of jobs if there is one; and a view may ask as who asks."""
+    worker, other = fresh_database.worker, f"jobs_{fresh_database.name}"
+    on = here.on(fresh_database.worker_url)
+    table = """
+        create table public.orders as select 1 as tenant;
+        alter table public.orders enable row level security;
+        create policy tenants on public.orders using ({0});
+        create role {1};
+        grant select on public.orders to {1}, {2};
+    """
+    fresh_database.execute(table.format(BY_TENANT, other, worker))
+    if fresh_database.owner.info.server_version >= 150000:
+        fresh_database.execute("create view public.asked with (security_invoker) as select * from public.orders")
+        fresh_database.execute("create view public.through as select * from public.asked; grant select on through to public")
+        with fresh_database.worker_conn() as conn:
+            assert conn.execute("select from public.through").fetchall() == [], "the server does as the list says"
+    told = on.must("check", "--tables", job_role=other).splitlines()
+    assert told[0] == f"jobs work as {other}, FENCEPOST_JOB_ROLE; policies read the tenant from app.tenant"
+    assert [line.split() for line in told if "public.orders" in line] == [["public.orders", "table", "yes"]]
+    if fresh_database.owner.info.server_version >= 150000:
+        assert [line.split() for line in told if "public.through" in line] == [["public.through", "view", "yes"]]
+    fresh_database.execute(f"alter role {other} bypassrls")
+    told = on.must("check", "--tables", job_role=other).splitlines()
+    (line,) = [line for line in told if line.startswith("public.orders")]
+    assert line.split(maxsplit=3) == ["public.orders", "table", "no", f"{other} has BYPASSRLS"]
+    assert re.fullmatch(r"0 of \d+ are protected", told[-1])
+    assert "policies read the tenant from my.tenant" in on.must("check", "--tables", tenant_setting="my.tenant")
+    (one,) = [one for one in on.json("check", "--tables", tenant_setting="my.tenant")["tables"] if "orders" in one["name"]]
+    assert one["why"] == "policy tenants lets rows through without reading my.tenant"
+    assert "is a superuser" in here.on(fresh_database.url).must("check", "--tables")
+    fresh_database.execute(f"drop owned by {other} cascade; drop role {other}")
+
+
+def test_a_list_of_tables_can_be_empty_or_refused(fresh_database: Database, here: Here) -> None:
+    """It leaves with 0 if it could look, with one line on stderr if it could not; --help has the keys of its document."""
+    on = here.on(fresh_database.worker_url)
+    fresh_database.execute(f"revoke all on all tables in schema test from {fresh_database.worker}")
+    assert on.json("check", "--tables")["tables"] == []
+    told = on.must("check", "--tables")
+    assert told == f"jobs work as {fresh_database.worker}, the login, which has no right on any table outside the queue\n"
+    assert "no such role" in refused(on("check", "--tables", job_role="nobody_knows"), 78)
+    assert "FENCEPOST_TENANT_SETTING is empty" in refused(on("check", "--tables", tenant_setting=""), 78)
+    assert "can't reach the database" in refused(here.on(AWAY)("check", "--tables"), 1)
+    documented = on.must("check", "--help").split("then has these keys")[1]
+    fresh_database.execute("create table public.one (); grant select on public.one to public")
+    document = on.json("check", "--tables")
+    for key in (*document, *document["tables"][0]):
+        assert re.search(rf"\b{key}\b", documented), key
 
 
 @contextmanager
