@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from psycopg import sql
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from fencepost.jobs.roles import Roles
 from support import nursery
 from support.databases import Database
 from support.jobs import Jobs
@@ -131,6 +133,17 @@ def empty_database(server: Server) -> Iterator[Database]:
     created = Database.create(server)
     yield created
     created.drop()
+
+
+@pytest.fixture
+def roles(server: Server) -> Iterator[Roles]:
+    """Names for the roles that `fencepost migrate --roles` makes, gone after the database. Named first by tests."""
+    mark = os.urandom(4).hex()
+    names = Roles(f"owner {mark}", f"worker_{mark}", f"Enqueuer-{mark}", f'job"{mark}')
+    yield names
+    with Database(server, "postgres").conn() as conn:
+        for name in names.names():
+            conn.execute(sql.SQL("drop role if exists {}").format(sql.Identifier(name)))
 
 
 @pytest.fixture

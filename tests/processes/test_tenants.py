@@ -7,7 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from psycopg import sql
 
+from fencepost import enqueue
+from fencepost.jobs.migrate import migrate
+from fencepost.jobs.roles import Roles, script
 from support import hostile_run
 from support.databases import Database
 from support.hostile import LEFT
@@ -78,6 +82,32 @@ def test_a_job_works_as_its_role_and_is_kept_out_of_the_queue(
     assert len(jobs.rows()) == 2
     supervisor.stop()
     database.execute(f"drop owned by {role}; drop role {role}")
+
+
+def test_jobs_run_with_the_roles_that_are_recommended(
+    roles: Roles, empty_database: Database, start_supervisor: Callable[..., Supervisor]
+) -> None:
+    """C66, C117: from nothing, in the order that the printed SQL tells; and such a job can enqueue another."""
+    printed = script("fencepost", roles, "app.tenant")
+    empty_database.add_test_tables()
+    with empty_database.conn() as conn:
+        conn.execute(printed)
+        conn.execute("select set_config('role', %s, false)", [roles.owner])
+        migrate(conn, "fencepost")
+        conn.execute("reset role")
+        conn.execute(printed)
+        job_role = sql.Identifier(roles.job)
+        conn.execute(sql.SQL("grant usage on schema test to {0}; grant select, insert on test.rows to {0}").format(job_role))
+        conn.execute("select set_config('role', %s, false)", [roles.enqueuer])
+        told, follows = (enqueue(conn, kind, tenant=1) for kind in ("tells_its_role", "writes_async"))
+    jobs = Jobs(empty_database)
+    start_supervisor(empty_database.server.url(empty_database.name, roles.worker), job_role=roles.job)
+    assert jobs.wait_for(told).result == [roles.job, "kept out"]
+    jobs.wait_for(follows)
+    wait_until(
+        lambda: empty_database.value("select count(*) from fencepost.jobs where status = 'done'") == 3,
+        what="the job that a job has enqueued",
+    )
 
 
 def test_a_job_may_try_again_to_begin_a_transaction_that_could_not_begin(

@@ -12,17 +12,17 @@ from psycopg import Connection, sql
 from psycopg.rows import namedtuple_row
 
 from fencepost.jobs.migrate import migrate
+from fencepost.jobs.roles import Roles, script
 from support.servers import Server
 from support.waiting import wait_until
 
-GRANTS = """
-grant usage on schema {schema} to {worker};
-grant select, update on {schema}.jobs to {worker};
-grant select on {schema}.job_runs, {schema}.schema_version to {worker};
-grant select, insert, update, delete on {schema}.supervisors to {worker};
-grant execute on function {schema}.enqueue, {schema}.hold, {schema}.finish to {worker};
-"""
-"""All that a worker's login needs, as documented."""
+
+def grants_of_worker(schema: str, worker: str) -> list[str]:
+    """Return all that a worker's login needs, as `fencepost migrate --roles` prints it, a statement each."""
+    printed = script(schema, Roles(worker=worker), "").splitlines()
+    to_worker = f" to {sql.Identifier(worker).as_string()};"
+    return [line.strip() for line in printed if " on " in line and line.endswith(to_worker)]
+
 
 END_SESSIONS = "select count(pg_terminate_backend(pid)) from pg_stat_activity where datname = %s"
 
@@ -94,15 +94,14 @@ class Database:
         migrate(self.owner, schema)
 
     def grant(self, schema: str = "fencepost") -> None:
-        """Give the worker's role what is documented, and what `add_test_tables` made."""
-        names = {"schema": sql.Identifier(schema), "worker": sql.Identifier(self.worker)}
-        self.owner.execute(sql.SQL(GRANTS).format(**names))
+        """Give the worker's role what `fencepost migrate --roles` says, and what `add_test_tables` made."""
+        self.owner.execute("\n".join(grants_of_worker(schema, self.worker)))
         if self.value("select exists (select from pg_namespace where nspname = 'test')"):
             text = """
                 grant usage on schema test to {worker};
                 grant select, insert, update, delete on all tables in schema test to {worker};
             """
-            self.owner.execute(sql.SQL(text).format(**names))
+            self.owner.execute(sql.SQL(text).format(worker=sql.Identifier(self.worker)))
 
     def add_test_tables(self) -> None:
         """Create the tables that test handlers write to."""

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import select
+import shlex
 import signal
 import socket
 import subprocess
@@ -26,10 +27,12 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from fencepost.cli import main
 from fencepost.cli.output import duration
 from fencepost.jobs import migrate, report
+from fencepost.jobs.roles import Roles
 from fencepost.supervisor import cgroup, container, trial
 from support import nursery
 from support.databases import Database
@@ -235,6 +238,108 @@ def test_a_right_that_is_missing_is_named(fresh_database: Database, tmp_path: Pa
     line = refused(shell("enqueue", "report", "--tenant", "1"), 78)
     assert "enqueue" in line
     assert "42501" in line
+
+
+# ---- the roles that are recommended
+
+
+def made_by(roles: Roles) -> list[str]:
+    """Return the arguments that name roles."""
+    options = ("--owner", "--worker", "--enqueuer", "--job-role")
+    return [*("migrate", "--roles"), *(word for pair in zip(options, roles.names(), strict=True) for word in pair)]
+
+
+@pytest.fixture
+def deployer(roles: Roles, empty_database: Database) -> Iterator[str]:
+    """The address of one who may create roles and schemas, and is no superuser."""
+    name = f"deployer_{empty_database.name}"
+    empty_database.execute(f"create role {name} login createrole")
+    empty_database.execute(f"grant create on database {empty_database.name} to {name}")
+    yield empty_database.server.url(empty_database.name, name)
+    with empty_database.conn() as conn:
+        for role in (*roles.names(), name):
+            conn.execute(sql.SQL("drop owned by {} cascade").format(sql.Identifier(role)))
+        for role in (*roles.names(), name):
+            conn.execute(sql.SQL("drop role {}").format(sql.Identifier(role)))
+
+
+@pytest.mark.parametrize("schema", ["fencepost", "Jobs-1"])
+def test_the_recommended_roles_have_what_they_need_and_no_more(
+    roles: Roles, deployer: str, empty_database: Database, here: Here, monkeypatch: pytest.MonkeyPatch, schema: str
+) -> None:
+    """C66, C117: made before the tables and granted after; run again, it changes nothing."""
+    monkeypatch.setattr(trial, "try_import", lambda settings: None)
+    printed = here.must(*made_by(roles), schema=schema)
+    notices: list[str] = []
+    (options,) = [shlex.split(line)[1] for line in printed.splitlines() if "PGOPTIONS" in line]
+
+    def run_twice() -> None:
+        with psycopg.connect(deployer, autocommit=True) as conn:
+            conn.add_notice_handler(lambda notice: notices.append(notice.message_primary or ""))
+            for _ in range(2):
+                conn.execute(printed)
+
+    run_twice()
+    assert any("the tables are not there yet" in notice for notice in notices)
+    here.on(deployer).must("migrate", schema=schema, PGOPTIONS=options.removeprefix("PGOPTIONS="))
+    run_twice()
+    assert empty_database.execute(
+        "select distinct tableowner::text, rolsuper, rolcanlogin from pg_tables join pg_roles on rolname = tableowner"
+        " where schemaname = %s",
+        [schema],
+    ) == [(roles.owner, False, False)]
+
+    worker = empty_database.server.url(empty_database.name, roles.worker)
+    document = here.on(worker).json("check", handlers="x", schema=schema, job_role=roles.job, concurrency="1")
+    assert (document["refusals"], document["warnings"]) == ([], [])
+    empty_database.execute(
+        sql.SQL("create table public.orders (); grant select on public.orders to {}")
+        .format(sql.Identifier(roles.job))
+        .as_string()
+    )
+    with psycopg.connect(worker, autocommit=True) as conn:
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            conn.execute("select from public.orders")
+        conn.execute("select set_config('role', %s, false)", [roles.job])
+        conn.execute("select from public.orders")
+
+    with empty_database.conn() as conn:
+        conn.execute("select set_config('role', %s, false)", [roles.enqueuer])
+
+        def ask(verb: str, *arguments: object) -> tuple[Any, ...]:
+            places = sql.SQL(", ").join(sql.Placeholder() * len(arguments))
+            call = sql.SQL("select {}.{}({})").format(sql.Identifier(schema), sql.Identifier(verb), places)
+            answer = conn.execute(call, arguments).fetchone()
+            assert answer
+            return answer
+
+        (job,) = ask("enqueue", "report")
+        assert ask("cancel", job) == ("cancelled",)
+        assert ask("retry", job) == (("queued", None),)
+        assert ask("get", job)
+        for kept_from in ("jobs", "job_runs", "supervisors", "schema_version"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                conn.execute(sql.SQL("select from {}.{}").format(sql.Identifier(schema), sql.Identifier(kept_from)))
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            ask("hold", job, 1, "name")
+
+
+def test_the_roles_are_printed_without_a_database(here: Here) -> None:
+    """By names of choice, in the words of the settings; nothing else is done."""
+    away = here.on(AWAY)
+    text = away.must("migrate", "--roles")
+    assert away.json("migrate", "--roles")["sql"] == text.removesuffix("\n")
+    assert "create role fencepost_job nologin;" in text
+    assert "nullif(current_setting('app.tenant', true), '')" in text
+    told = away.must("migrate", "--roles", "--job-role", "it's", job_role="jobs", tenant_setting="my.tenant")
+    assert "rolname = 'it''s'" in told
+    assert 'create role "it\'s" nologin;' in told
+    assert "PGOPTIONS='-c role=fencepost_owner'" in told
+    assert "current_setting('my.tenant', true)" in told
+    assert 'create role "jobs" nologin;' in away.must("migrate", "--roles", job_role="jobs")
+    for wrong in ("a\nb", "$$", "", "é" * 32, "fencepost_worker"):
+        assert "see `fencepost migrate --help`" in refused(away("migrate", "--roles", "--owner", wrong), 2)
+    assert "go with --roles" in refused(away("migrate", "--owner", "me"), 2)
 
 
 # ---- enqueue
