@@ -212,15 +212,12 @@ def _policy(one: rights.Policy, setting: str) -> Refusal | None:
 
 
 def _faults(readings: list[policies.Reading], setting: str) -> list[str]:
-    faults = [
+    return [
         f"casts {setting} to {one.cast_to} without nullif, an error (SQLSTATE 22P02) in a job without a tenant and once a "
         "transaction that set it has ended: it reads as '' then"
         for one in readings
         if one.cast_to is not None and not one.guarded
     ]
-    if any(not one.missing_ok for one in readings):
-        faults.append(f"reads {setting} as if it were always there: an error (SQLSTATE 42704) in a session that never set it")
-    return faults
 
 
 async def _bypasses(conn: AsyncConnection[Any], settings: Settings, login: rights.Login) -> list[rights.Bypass]:

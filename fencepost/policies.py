@@ -1,9 +1,9 @@
 """Read in a policy what becomes of the tenant: whether it can be an error instead of no row.
 
-A local setting reads as '' once its transaction has ended, and in a job without a tenant; where it was never set it is not
-there at all. `current_setting('app.tenant', true)::int` fails on the first, `current_setting('app.tenant')` on the second,
-and both do so as a query is planned or run, in whichever job comes next. With `nullif(current_setting('app.tenant', true), '')`
-both are null, and null is no row.
+A local setting reads as '' once its transaction has ended, and in a job without a tenant: `current_setting('app.tenant',
+true)::int` fails there, as a query is planned or run, in whichever job comes next. With `nullif(current_setting('app.tenant',
+true), '')` it is null, and null is no row. Where it was never set it is not there at all: a policy that does not say `true` may
+want the error that this is, and is not judged for it.
 
 The text is the server's (pg_get_expr), so a cast is always `(…)::type`. Judged is only what is plain there: what a function
 of yours does with the setting is its own affair.

@@ -19,8 +19,8 @@ from support.waiting import wait_until
 
 WORK = {
     "worker": (
-        "claim", "lanes", "held", "end_sessions", "begin", "context", "commit", "roll_back", "discard", "finish",
-        "finish_and_commit", "outcome", CONNECT,
+        "claim", "lanes", "held", "end_sessions", "role", "begin", "context", "commit", "roll_back", "left_in_session",
+        "discard", "finish", "finish_and_commit", "outcome", CONNECT,
     ),
     "duty": ("expired", "sweep", "waiting", "register", CONNECT),
     "heartbeat": ("heartbeat", CONNECT),
@@ -35,8 +35,9 @@ START = ("schema_is_there", "login", "rights", "schema_version", "hidden", "bypa
 END = ("deregister",)
 
 OF_OTHERS = {
-    "by hand": ("cancel", "counts", "due_kinds", "list", "newest", "retry", "runs", "show", "statuses", "worker_logins"),
+    "by hand": ("cancel", "counts", "due_kinds", "get", "list", "newest", "retry", "runs", "show", "statuses", "worker_logins"),
     "of a migration": ("create_schema", "limit_locks", "lock_migrations", "note_version", "schema_exists"),
+    "of a job, on another connection": ("bound",),
     "of whoever enqueues, in a transaction of its own": ("enqueue",),
     "of jobs run inline": ("check_constraints", "hold", "moment", "release", "restore", "savepoint", "snapshot", "undo"),
 }
