@@ -21,6 +21,11 @@ from fencepost import policies
 from fencepost.jobs import migrate, report, rights
 from fencepost.settings import Settings
 
+OPTION = "fencepost_job.session"
+"""Asked of each session that is ours alone."""
+
+POOLED = "set FENCEPOST_POOLER=transaction, or connect directly"
+
 OLDEST_SERVER = 140000
 """PostgreSQL 14, which is the oldest that has all that the statements use."""
 
@@ -52,6 +57,8 @@ async def refusals(conn: AsyncConnection[Any], settings: Settings) -> list[Refus
         what = f"the server is PostgreSQL {server_version(conn)}, and Fencepost needs 14 or newer"
         return [Refusal(what, "upgrade the server")]
     schema = settings.schema
+    if OPTION in conn.info.options and not (await rights.proxied(conn, schema)).kept:
+        return [Refusal("a pooler answers, and drops what a session is asked for at its start", POOLED)]
     if not await rights.schema_is_there(conn, schema):
         raise SchemaMissing(schema)
     login = await rights.login(conn, schema, settings.job_role)
@@ -83,7 +90,7 @@ async def warnings(conn: AsyncConnection[Any], settings: Settings) -> list[str]:
     if conn.info.server_version < OLDEST_SERVER:
         return []
     login = await rights.login(conn, settings.schema, settings.job_role)
-    lines = _too_few_sessions(login, settings)
+    lines = await _proxied(conn, settings) + _too_few_sessions(login, settings)
     if settings.allow_bypassrls:
         lines += [bypass_line(one.role, one.reason, one.example) for one in await _bypasses(conn, settings, login)]
     try:
@@ -97,6 +104,12 @@ async def warnings(conn: AsyncConnection[Any], settings: Settings) -> list[str]:
             "install the newer Fencepost here too"
         )
     return lines + _differences(settings, others)
+
+
+async def _proxied(conn: AsyncConnection[Any], settings: Settings) -> list[str]:
+    if settings.pooled or (await rights.proxied(conn, settings.schema)).backend == conn.info.backend_pid:
+        return []
+    return [f"a pooler seems to stand before the server: if it pools transactions, {POOLED}; if it keeps sessions, all is well"]
 
 
 def sessions(settings: Settings) -> int:
@@ -124,6 +137,8 @@ def server_version(conn: psycopg.Connection[Any] | AsyncConnection[Any]) -> str:
 
 
 def _too_few_sessions(login: rights.Login, settings: Settings) -> list[str]:
+    if settings.pooled:
+        return []  # what the server allows is for the pooler
     needed = sessions(settings)
     limits = {
         "the server": (login.server_limit, "raise max_connections"),

@@ -236,6 +236,15 @@ class Settings(BaseSettings):
     allow_bypassrls: bool = Field(
         False, description="Start although the login bypasses row-level security. Only if tenants are kept apart otherwise."
     )
+    pooler: Annotated[str, Form("none or transaction")] = Field(
+        "none",
+        pattern="^(none|transaction)$",
+        description="Set it to transaction where FENCEPOST_DATABASE_URL leads to a pooler that pools transactions.",
+    )
+    listen_url: Annotated[SecretStr, URI] = Field(
+        SecretStr(""),
+        description="Where to listen for new jobs: a direct way, beside a pooler. Without it they wait for a poll there.",
+    )
     log_format: Annotated[str, Form("json or console"), Default("json; console on a terminal")] = Field(
         "", pattern="^(json|console)?$", description="A JSON object a line, for machines, or coloured lines, for people."
     )
@@ -247,6 +256,16 @@ class Settings(BaseSettings):
     def schema(self) -> str:  # type: ignore[override]  # pydantic's own method of that name went with its first version
         """Schema of the tables."""
         return self.schema_
+
+    @property
+    def pooled(self) -> bool:
+        """Whether a session may be somebody else's after each transaction."""
+        return self.pooler == "transaction"
+
+    @property
+    def listens(self) -> bool:
+        """Whether notifications are listened for: through a pooler they don't come."""
+        return not self.pooled or bool(self.listen_url.get_secret_value())
 
     @property
     def heartbeat_limit(self) -> float:
@@ -276,9 +295,19 @@ class Settings(BaseSettings):
     def conninfo(self, application_name: str, **options: str) -> str:
         """Return the connection string, with what we need where the user said nothing, and server `options` set.
 
-        A vanished server is noticed by keepalives and by unacknowledged data; a server that only reads is passed over.
+        A vanished server is noticed by keepalives and by unacknowledged data; a server that only reads is passed over. A pooler
+        takes no options: there each transaction says for itself what it depends on.
         """
-        given = conninfo_to_dict(self.database_url.get_secret_value())
+        return self._conninfo(self.database_url, application_name, None if self.pooled else options)
+
+    def listen_conninfo(self, application_name: str) -> str:
+        """Return the connection string for what listens; as `conninfo`, and never through a pooler."""
+        return self._conninfo(
+            self.listen_url if self.listen_url.get_secret_value() else self.database_url, application_name, {}
+        )
+
+    def _conninfo(self, url: SecretStr, application_name: str, options: dict[str, str] | None) -> str:
+        given = conninfo_to_dict(url.get_secret_value())
         defaults: dict[str, Any] = {
             # A third of the lease, in whole seconds, of which libpq takes no fewer than 2: behind a silent host there must be
             # time for another.
@@ -289,9 +318,21 @@ class Settings(BaseSettings):
             "tcp_user_timeout": int(max(self.heartbeat_limit, 5.0) * 1000),
             "target_session_attrs": os.environ.get("PGTARGETSESSIONATTRS", "read-write"),
         }
+        if options is None:
+            # A pooler refuses them. Empty, or libpq would read PGOPTIONS.
+            given["options"] = ""
+        else:
+            # Behind the user's: the last of two counts.
+            ours = " ".join(f"-c {name}={value}" for name, value in {**self._always(), **options}.items())
+            given["options"] = f"{given.get('options') or os.environ.get('PGOPTIONS', '')} {ours}".strip()
+        ours_always = {"application_name": application_name, "client_encoding": "UTF8"}
+        return make_conninfo("", **{**defaults, **given, **ours_always})
+
+    @staticmethod
+    def _always() -> dict[str, str]:
         # What a role or a database sets by default must not change what our statements mean, nor keep us from reading their
         # answers: under a stricter isolation they would fail as soon as another has touched the row (protocol, rule 1).
-        always = {
+        return {
             "default_transaction_isolation": r"read\ committed",
             "datestyle": "ISO",
             "intervalstyle": "postgres",
@@ -299,12 +340,9 @@ class Settings(BaseSettings):
             "tcp_keepalives_idle": "5",
             "tcp_keepalives_interval": "1",
             "tcp_keepalives_count": "3",
+            # By this `proxied` finds out whether the session keeps any of them.
+            "fencepost_job.session": "ours",
         }
-        ours = " ".join(f"-c {name}={value}" for name, value in {**always, **options}.items())
-        # Behind the user's: the last of two counts.
-        given["options"] = f"{given.get('options') or os.environ.get('PGOPTIONS', '')} {ours}".strip()
-        ours_always = {"application_name": application_name, "client_encoding": "UTF8"}
-        return make_conninfo("", **{**defaults, **given, **ours_always})
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,7 +373,7 @@ def read(*, need_handlers: bool = False) -> Settings:
         settings = Settings()  # type: ignore[call-arg]
     except ValidationError as error:
         wrong = [_wrong(one["loc"], one["type"], one["msg"], one.get("ctx", {})) for one in error.errors()]
-    wrong += _unreadable_url()
+    wrong += _unreadable_urls()
     if need_handlers and not _names(os.environ.get("FENCEPOST_HANDLERS", "")):
         wrong.append(WrongSetting("FENCEPOST_HANDLERS=", "must name the modules that register handlers, comma separated"))
     if settings is not None:
@@ -407,8 +445,12 @@ def _wrong(loc: tuple[int | str, ...], kind: str, message: str, context: dict[st
     return WrongSetting(f"{named}={os.environ.get(named, '')}", right)
 
 
-def _unreadable_url() -> list[WrongSetting]:
-    named = "FENCEPOST_DATABASE_URL" if "FENCEPOST_DATABASE_URL" in os.environ else "DATABASE_URL"
+def _unreadable_urls() -> list[WrongSetting]:
+    of_jobs = "FENCEPOST_DATABASE_URL" if "FENCEPOST_DATABASE_URL" in os.environ else "DATABASE_URL"
+    return [*_unreadable_url(of_jobs), *_unreadable_url("FENCEPOST_LISTEN_URL")]
+
+
+def _unreadable_url(named: str) -> list[WrongSetting]:
     try:
         host = conninfo_to_dict(os.environ.get(named, "")).get("host")
     except psycopg.Error:
@@ -416,6 +458,13 @@ def _unreadable_url() -> list[WrongSetting]:
         return [WrongSetting(named, URI.must)]
     # A password with an unescaped @ ends at it, and its rest would be a host that libpq names in each of its errors.
     return [WrongSetting(named, URI.must)] if "@" in str(host or "") else []
+
+
+def _asks_for_options(url: SecretStr) -> bool:
+    try:
+        return bool(conninfo_to_dict(url.get_secret_value()).get("options"))
+    except psycopg.Error:
+        return False  # it can't be read, which is said
 
 
 def _contradictions(settings: Settings) -> list[WrongSetting]:
@@ -426,6 +475,9 @@ def _contradictions(settings: Settings) -> list[WrongSetting]:
     if settings.backoff_max < settings.backoff:
         right = f"must be at least FENCEPOST_BACKOFF, {settings.backoff:g}"
         wrong.append(WrongSetting(f"FENCEPOST_BACKOFF_MAX={settings.backoff_max:g}", right))
+    if settings.pooled and _asks_for_options(settings.database_url):
+        right = "must be none where FENCEPOST_DATABASE_URL has options: a pooler takes none"
+        wrong.append(WrongSetting(f"FENCEPOST_POOLER={settings.pooler}", right))
     if settings.tenant_setting and not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", settings.tenant_setting):
         wrong.append(WrongSetting(f"FENCEPOST_TENANT_SETTING={settings.tenant_setting}", TENANT_SETTING.must))
     return wrong

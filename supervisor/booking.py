@@ -28,6 +28,8 @@ log = structlog.get_logger()
 
 BETWEEN_TRIES = tenacity.wait_random(0.3, 1.0)
 BETWEEN_LOOKS = 0.03
+LOOKS = 2
+"""As often nothing must be found behind a pooler."""
 
 ENDING_MAY_TAKE = 1.0
 """Seconds that a session gets to end once it was told to, at least."""
@@ -55,12 +57,15 @@ async def _all_gone(state: State, dead: DeadWorker, died_at: float) -> None:
     """Wait until nothing of the worker runs any more: here, or on the server. At most for its lease: then it is swept."""
     until = None
     application = application_name(dead.name)
+    # Behind a pooler what was sent last may not have begun yet.
+    looks = LOOKS if state.settings.pooled else 1
     while True:
         left = await state.bookings_link.run(lambda conn: aend_sessions(conn, state.settings.schema, application))
         # From the first answer on, which may come after an outage that was longer than the lease: what is ended only then is
         # not gone yet.
         until = until or max(died_at + state.settings.lease, boottime() + ENDING_MAY_TAKE)
-        if not left and not state.strays:
+        looks -= not left and not state.strays
+        if not looks:
             return
         if boottime() >= until:
             log.error("what a job left behind can't be ended", worker=dead.name, sessions=left, strays=sorted(state.strays))

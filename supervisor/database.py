@@ -12,6 +12,7 @@ import contextlib
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 import psycopg
@@ -20,6 +21,7 @@ import tenacity
 from psycopg import AsyncConnection
 
 from fencepost.board import boottime
+from fencepost.jobs.pooler import aconnect, cure_of
 from fencepost.settings import Settings
 
 log = structlog.get_logger()
@@ -41,13 +43,19 @@ class Away(Exception):
     """The database did not answer: unreachable, late, or reachable only for reading."""
 
 
+class BehindPooler(Away):
+    """What answers is a pooler that keeps no sessions, and the settings say nothing of one."""
+
+
 class Link:
     """One connection, opened when first used and again after it broke."""
 
     def __init__(self, settings: Settings, duty: str, supervisor: str, limit: float) -> None:
         # The server ends what we have given up, and a lock that we wait for is not waited for any longer either.
         milliseconds = str(int(limit * 1000))
-        self._conninfo = settings.conninfo(
+        self._connect_once = partial(
+            aconnect,
+            settings,
             f"fencepost {supervisor} {duty}",
             statement_timeout=milliseconds,
             # Less: a lock that is not given is an answer, and not a database that is away.
@@ -109,7 +117,7 @@ class Link:
         # A connect that takes longer than this duty may is gone on with by its next try. Begun anew it would begin with the
         # same host: of two, the second would never be asked while the first is silent. Each has connect_timeout as its limit.
         if self._connecting is None:
-            self._connecting = asyncio.ensure_future(connect(self._conninfo))
+            self._connecting = asyncio.ensure_future(self._connect_once())
         done, _ = await asyncio.wait({self._connecting}, timeout=max(0.0, deadline - boottime()))
         if not done:
             raise Away("no answer in time")
@@ -118,6 +126,8 @@ class Link:
             return connecting.result()
         except psycopg.Error as error:
             self._connect_at = boottime() + self._between_connects()
+            if (cure := cure_of(error)) is not None:
+                raise BehindPooler(f"{_line(error)}: {cure}") from None
             raise Away(_line(error)) from None
 
     def _between_connects(self) -> float:

@@ -27,7 +27,7 @@ from fencepost.board import boottime
 from fencepost.logs import sink
 from fencepost.settings import Settings
 from fencepost.supervisor import cgroup, container
-from fencepost.supervisor.database import Away, Link, Resolver
+from fencepost.supervisor.database import Away, BehindPooler, Link, Resolver
 from fencepost.supervisor.drain import drain
 from fencepost.supervisor.fork import become_subreaper, preload
 from fencepost.supervisor.heartbeat import beat
@@ -95,7 +95,8 @@ async def _run(settings: Settings, held: list[int]) -> int:
     state.born_with = frozenset(own_children())
     state.reap = lambda: reap(state)
     take_signals(state, held)
-    log.info("the supervisor starts", pid=os.getpid(), workers=settings.concurrency, queues=list(settings.queues))
+    mode = _mode(settings)
+    log.info("the supervisor starts", pid=os.getpid(), workers=settings.concurrency, queues=list(settings.queues), mode=mode)
     if little := container.warnings(container.look(), settings, None):
         log.warning("the container allows little for these settings", little=little)
     for unknown in settings_module.unknown_names():
@@ -106,7 +107,7 @@ async def _run(settings: Settings, held: list[int]) -> int:
         if not state.draining and state.exit_code is None:
             duties = [
                 asyncio.create_task(_for_ever(duty, state), name=duty.__name__)
-                for duty in (beat, sweep_expired, poll, listen, keep_row, replace_workers)
+                for duty in (beat, sweep_expired, poll, keep_row, replace_workers, *([listen] if settings.listens else []))
             ]
             await _tick_until_done(state)
         await _leave(state)
@@ -123,6 +124,12 @@ async def _run(settings: Settings, held: list[int]) -> int:
     return code
 
 
+def _mode(settings: Settings) -> str:
+    if settings.listen_url.get_secret_value():
+        return "listening by FENCEPOST_LISTEN_URL"
+    return "listening" if settings.listens else "polling: FENCEPOST_POOLER=transaction, and FENCEPOST_LISTEN_URL is not set"
+
+
 async def _until_nothing_refuses(state: State) -> None:
     """Wait for the database and its schema; leave where something refuses the start that waiting does not cure.
 
@@ -134,6 +141,9 @@ async def _until_nothing_refuses(state: State) -> None:
         trouble = ""
         try:
             refused, warned = await state.duty.run(lambda conn: _looked(conn, state.settings))
+        except BehindPooler as pooled:
+            state.leave(REFUSED, str(pooled))
+            return
         except Away:
             pass  # said by the link
         except checks.SchemaMissing as missing:

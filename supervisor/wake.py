@@ -7,6 +7,7 @@ behind them, since they have no acknowledgement. Idle workers send nothing thems
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from functools import partial
 
@@ -16,6 +17,7 @@ import tenacity
 
 from fencepost.board import boottime
 from fencepost.jobs.sql import statement
+from fencepost.jobs.supervisors import notify
 from fencepost.jobs.waiting import Waiting, waiting
 from fencepost.supervisor.database import ONLY_READS, Away, Conn, connect, limited, only_reads
 from fencepost.supervisor.state import State
@@ -41,6 +43,21 @@ ANSWERED_WITHIN = 10.0
 """Seconds until a session that does not answer is given up, and another one listens."""
 
 BETWEEN_CONNECTS = tenacity.wait_random(0.5, 2.0)
+
+
+HEARS_WITHIN = 2.0
+"""Seconds that a notification may take."""
+
+LATER = 10
+"""How many times later listening is tried again where it does not work: it is not known to be worth it."""
+
+
+class Deaf(Exception):
+    """The connection that listens does not hear of what happens where the jobs are."""
+
+
+class SentLater(Exception):
+    """Nothing can be sent just now, and so it is not known what is heard."""
 
 
 async def poll(state: State) -> None:
@@ -94,15 +111,23 @@ def wake(state: State, count: int) -> None:
 async def listen(state: State) -> None:
     """Listen for what is enqueued and cancelled, on a connection of its own, and set it up again whenever it is lost."""
     state_of_try = tenacity.RetryCallState(tenacity.Retrying(), None, (), {})
-    conninfo = state.settings.conninfo(f"fencepost {state.name} listen")
+    conninfo = state.settings.listen_conninfo(f"fencepost {state.name} listen")
+    apart = bool(state.settings.listen_url.get_secret_value())
     again: asyncio.TimerHandle | None = None
+    said = ""
     while True:
         conn: Conn | None = None
         try:
             deadline = boottime() + ANSWERED_WITHIN
             conn = await limited(connect(conninfo), deadline, None)
             await limited(conn.execute(statement("listen", state.settings.schema)), deadline, conn)
+            if apart:
+                await _make_sure_that_it_hears(state, conn, deadline)
+                if said:
+                    log.info("listening by FENCEPOST_LISTEN_URL now")
+            said = ""
             state.listening = True
+            state.register_now.set()
             # What was sent while nobody listened is not sent again.
             state.look_now.set()
             state.beat_now.set()
@@ -111,17 +136,40 @@ async def listen(state: State) -> None:
                     again = _ask_who_is_cancelled(state, again)
                 elif queue in state.settings.queues or "*" in state.settings.queues:
                     state.look_now.set()
-        except Away as error:
-            # Abandoned with its connection, which is closed when the driver has let go of it.
-            conn = None
+        except SentLater as error:
             log.debug("not listening", error=str(error))
-        except psycopg.Error as error:
-            log.debug("not listening", error=str(error).strip())
+        except (psycopg.Error, Away, Deaf) as error:
+            if isinstance(error, Away):
+                # Abandoned with its connection, which is closed when the driver has let go of it.
+                conn = None
+            text = str(error).strip()
+            log.debug("not listening", error=text)
+            if apart and not said:
+                said = text
+                log.warning("FENCEPOST_LISTEN_URL does not tell of jobs: they wait for a poll", error=text)
         finally:
             state.listening = False
             if conn is not None:
                 await conn.close()
-        await asyncio.sleep(BETWEEN_CONNECTS(state_of_try))
+        await asyncio.sleep(BETWEEN_CONNECTS(state_of_try) * (LATER if said else 1))
+
+
+async def _make_sure_that_it_hears(state: State, conn: Conn, deadline: float) -> None:
+    """Send a notification where the jobs are, and wait until it has come. Raises Deaf if it does not.
+
+    On a channel of this supervisor's own, which wakes no other one.
+    """
+    await limited(conn.execute(statement("listen", state.name)), deadline, conn)
+    try:
+        await state.duty.run(partial(notify, schema=state.settings.schema, channel=state.name))
+    except Away as error:
+        raise SentLater(str(error)) from None
+    async with contextlib.aclosing(conn.notifies(timeout=HEARS_WITHIN)) as heard:
+        async for notification in heard:
+            if notification.channel == state.name:
+                return
+    await limited(conn.execute(statement("unlisten", state.name)), boottime() + ANSWERED_WITHIN, conn)
+    raise Deaf("what is sent in FENCEPOST_DATABASE_URL is not heard there: another database, or a pooler?")
 
 
 def _ask_who_is_cancelled(state: State, again: asyncio.TimerHandle | None) -> asyncio.TimerHandle:

@@ -150,7 +150,7 @@ class Worker:
             return refused(missing), False
         ends_at = running.claimed_at + running.max_runtime
         held = Held(claim.id, claim.fence, claim.name)
-        transactions = RunTransactions(self._session, self._settings, held, claim.tenant, ends_at)
+        transactions = RunTransactions(self._session, self._settings, held, claim.tenant, ends_at, self._session.transactions)
         run = Run(
             job_of(claim, self._settings.schema, transactions, self._line.report),
             handler,

@@ -8,6 +8,7 @@ temporary tables, advisory locks and LISTEN. What a job has prepared goes with i
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from typing import Any
 
@@ -21,16 +22,20 @@ from psycopg.pq.abc import PGconn
 from psycopg_pool import NullConnectionPool
 
 from fencepost.jobs import transaction as statements
+from fencepost.jobs.pooler import LOCAL, PooledConnection, PooledTransactions
 from fencepost.jobs.sessions import end_sessions
 from fencepost.settings import Settings
 from fencepost.start import application_name
 from fencepost.worker.errors import SUMMARY, clean
+from fencepost.worker.transactions import Statements
 
 log = structlog.get_logger()
 
 FIRST_RUNS = 3
 ONE_OF = 20
 """Of which runs of a kind it is looked at what they have left in their session."""
+
+BETWEEN_LOOKS = 0.05
 
 USELESS = ("25006", "57P01", "57P02", "57P03")
 """Read-only server, or one that is shutting down: sqlstates after which another connection may do better."""
@@ -48,8 +53,9 @@ class Session:
         # Both are held for as long as they work. The null pool opens one when it is asked, in the calling thread, and keeps
         # none that were given back.
         conninfo = settings.conninfo(self._application, client_connection_check_interval="500")
-        self._pool = NullConnectionPool(
+        self._pool: NullConnectionPool[Connection[tuple[Any, ...]]] = NullConnectionPool(
             conninfo,
+            connection_class=PooledConnection if settings.pooled else Connection,
             kwargs={"autocommit": True},
             max_size=8,
             num_workers=1,
@@ -64,6 +70,7 @@ class Session:
         self._cleaned: Counter[str] = Counter()
         self._sockets: dict[int, tuple[int, int]] = {}
         self._forgotten: list[Connection[tuple[Any, ...]]] = []
+        self.transactions: Statements = PooledTransactions() if settings.pooled else statements
 
     # ---- the worker's own
 
@@ -86,10 +93,14 @@ class Session:
         self._drop_job()
         conn = self.claims()
         patience = tenacity.Retrying(
-            retry=tenacity.retry_if_result(bool), wait=tenacity.wait_fixed(0.05), stop=tenacity.stop_after_delay(10)
+            retry=tenacity.retry_if_result(bool), wait=tenacity.wait_fixed(BETWEEN_LOOKS), stop=tenacity.stop_after_delay(10)
         )
         try:
             patience(lambda: end_sessions(conn, self._settings.schema, self._application))
+            if self._settings.pooled:
+                # What was sent last may not have begun yet as we looked.
+                time.sleep(BETWEEN_LOOKS)
+                patience(lambda: end_sessions(conn, self._settings.schema, self._application))
         except tenacity.RetryError:
             raise psycopg.OperationalError("an old session of this worker does not end") from None
 
@@ -117,7 +128,10 @@ class Session:
             self._job = self._connect()
             # DISCARD ALL itself would become a prepared statement.
             self._job.prepare_threshold = None
-            self._role = statements.role_of(self._job, self._settings.schema)
+            if isinstance(self._job, PooledConnection) and isinstance(self.transactions, PooledTransactions):
+                self.transactions.ours = self._job.ours
+            else:
+                self._role = statements.role_of(self._job, self._settings.schema)
         self._used = True
         return self._job.pgconn
 
@@ -137,6 +151,9 @@ class Session:
         if self._job is None or not self._used:
             return
         self._used = False
+        if isinstance(self._job, PooledConnection):
+            # The session is no longer ours: each transaction has left it as new.
+            return
         try:
             if self._is_to_be_looked_at(kind) and (
                 left := statements.left_in_session(self._job, self._settings.schema, self._settings.tenant_setting, self._role)
@@ -156,6 +173,8 @@ class Session:
         if self._pool.closed:
             self._pool.open()
         conn = self._pool.getconn()
+        if isinstance(conn, PooledConnection):
+            conn.adopt(self._application, LOCAL, mark=self._application)
         self._sockets[conn.pgconn.socket] = _identity(conn.pgconn.socket)
         return conn
 

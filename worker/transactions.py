@@ -112,7 +112,7 @@ class RunTransactions:
     """What the connection may be between two transactions."""
 
     prepares: ClassVar = True
-    """Whether a job may prepare statements on the session: it is the run's own, and is discarded at its end."""
+    """Whether a job may prepare statements on the session: where that is the run's own, and is discarded at its end."""
 
     def __init__(
         self,
@@ -284,7 +284,7 @@ class RunTransactions:
 
     def _prepared_on(self, pgconn: PGconn) -> PrepareManager | None:
         """Return what is prepared on a session: nothing yet, if it is another than that of the transaction before."""
-        if self.prepares and pgconn is not self._on:
+        if self.prepares and not self._settings.pooled and pgconn is not self._on:
             self._on, self._prepared = pgconn, PrepareManager()
         return self._prepared
 

@@ -11,6 +11,7 @@ import click
 import psycopg
 from psycopg import Connection, errors
 
+from fencepost.jobs.pooler import connect, cure_of
 from fencepost.settings import Settings
 
 APPLICATION = "fencepost-cli"
@@ -39,8 +40,7 @@ class Refused(click.ClickException):
 def database(settings: Settings, **options: str) -> Iterator[Connection[tuple[Any, ...]]]:
     """Open a session in autocommit, bounded in time: options of the server override that."""
     quiet_driver()
-    conninfo = settings.conninfo(APPLICATION, **{"statement_timeout": PATIENCE, **options})
-    with psycopg.connect(conninfo, autocommit=True) as conn:
+    with connect(settings, APPLICATION, **{"statement_timeout": PATIENCE, **options}) as conn:
         yield conn
 
 
@@ -60,6 +60,8 @@ def of_database(error: psycopg.Error) -> Refused:
             return Refused(f"{line} (SQLSTATE 42501): {cure}", WRONG)
         case errors.QueryCanceled() | errors.LockNotAvailable():
             return Refused(f"the database did not answer in time, try again later ({line})")
+        case psycopg.OperationalError() if (pooled := cure_of(error)) is not None:
+            return Refused(f"a pooler answers: {pooled} ({line})", WRONG)
         case psycopg.OperationalError() if error.sqlstate is None or not error.diag.message_primary:
             return Refused(f"can't reach the database, is FENCEPOST_DATABASE_URL right? {line}")
         case _:

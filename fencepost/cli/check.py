@@ -22,6 +22,7 @@ from fencepost.cli.base import APPLICATION, WRONG, as_json, line_of, of_database
 from fencepost.cli.output import say, say_json, visible
 from fencepost.cli.tables import tell_tables
 from fencepost.jobs import rights
+from fencepost.jobs.pooler import aconnect, cure_of
 from fencepost.settings import Settings, WrongSettings
 
 CANNOT_START = 70
@@ -156,10 +157,11 @@ def _stdout_for_answers_only() -> Iterator[None]:
 async def _look(settings: Settings, found: Found) -> None:
     quiet_driver()
     try:
-        conn = await AsyncConnection.connect(
-            settings.conninfo(APPLICATION, statement_timeout=STATEMENT_LIMIT, lock_timeout=LOCK_LIMIT), autocommit=True
-        )
+        conn = await aconnect(settings, APPLICATION, statement_timeout=STATEMENT_LIMIT, lock_timeout=LOCK_LIMIT)
     except psycopg.Error as error:
+        if (cure := cure_of(error)) is not None:
+            found.refusals.append(Refusal(f"a pooler answers: {line_of(error)}", cure))
+            return
         cure = "start it, let this login in, or correct FENCEPOST_DATABASE_URL"
         found.refusals.append(Refusal(f"can't reach the database: {line_of(error)}", cure, run_waits=True))
         return

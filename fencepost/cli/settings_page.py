@@ -43,6 +43,7 @@ Some settings are right by themselves and wrong together, and are refused:
 - `FENCEPOST_HEARTBEAT`, where a lease would not outlast one that fails. It may be at most
   {heartbeats}.
 - `FENCEPOST_BACKOFF_MAX`, where it is less than `FENCEPOST_BACKOFF`.
+- `FENCEPOST_POOLER=transaction`, where `FENCEPOST_DATABASE_URL` has `options`, which no pooler takes.
 
 One thing can't be seen from here: a container's grace period must be more than `FENCEPOST_DRAIN_TIMEOUT` +
 `FENCEPOST_KILL_GRACE` + 2s.

@@ -39,6 +39,14 @@ class Login:
 
 
 @dataclass(frozen=True, slots=True)
+class Proxied:
+    """Whether a session has kept what was asked of it at its start, and who serves it."""
+
+    kept: bool | None
+    backend: int
+
+
+@dataclass(frozen=True, slots=True)
 class MissingRight:
     """Privileges on an object that a role must have and has not, and the grant that cures it."""
 
@@ -96,6 +104,11 @@ async def login(conn: AsyncConnection[Any], schema: str, job_role: str) -> Login
     """Return as whom this session acts."""
     to_set = "set" if conn.info.server_version >= SET_PRIVILEGE_SINCE else "member"
     return (await _rows(conn, Login, "login", schema, {"job_role": job_role, "to_set": to_set}))[0]
+
+
+async def proxied(conn: AsyncConnection[Any], schema: str) -> Proxied:
+    """Return what tells a session of the server's from a pooler's."""
+    return (await _rows(conn, Proxied, "proxied", schema, {}))[0]
 
 
 async def missing_rights(conn: AsyncConnection[Any], schema: str, job_role: str) -> list[MissingRight]:

@@ -17,3 +17,8 @@ async def register(conn: AsyncConnection[Any], schema: str, row: dict[str, Any])
 async def deregister(conn: AsyncConnection[Any], schema: str, name: str) -> None:
     """Remove a supervisor's row, and those of supervisors that left without a word."""
     await conn.execute(statement("deregister", schema), {"name": name})
+
+
+async def notify(conn: AsyncConnection[Any], schema: str, channel: str) -> None:
+    """Send a notification on `channel`, by which a supervisor finds out whether it hears of them."""
+    await conn.execute(statement("notify", schema), {"channel": channel})

@@ -39,7 +39,7 @@ class Context:
     time_left: int
 
     def arguments(self, name: str) -> dict[str, Any]:
-        """Return the parameters of begin.sql and context.sql for the claim `name`."""
+        """Return the parameters of limits.sql and context.sql for the claim `name`."""
         return {
             "name": name,
             "tenant_setting": self.tenant_setting,
@@ -67,8 +67,8 @@ def begin(conn: Connection[Any], schema: str, held: Held, context: Context) -> N
     is not what it should be.
     """
     cursor = ClientCursor(conn, row_factory=dict_row)
-    cursor.execute(message(schema, "begin", "context"), context.arguments(held.name))
-    _see_that_it_writes(cursor.set_result(1).fetchone())
+    cursor.execute(message(schema, "begin", "limits", "context"), context.arguments(held.name))
+    see_that_it_writes(cursor.set_result(1).fetchone())
     context.check(cursor.set_result(2).fetchone())
 
 
@@ -86,9 +86,9 @@ def finish_and_commit(conn: Connection[Any], schema: str, held: Held, outcome: O
 async def abegin(conn: AsyncConnection[Any], schema: str, held: Held, context: Context) -> None:
     """Begin a transaction of the run, on an AsyncConnection; as `begin`."""
     cursor = AsyncClientCursor(conn, row_factory=dict_row)
-    await cursor.execute(message(schema, "begin", "context"), context.arguments(held.name))
+    await cursor.execute(message(schema, "begin", "limits", "context"), context.arguments(held.name))
     await cursor.set_result(1)
-    _see_that_it_writes(await cursor.fetchone())
+    see_that_it_writes(await cursor.fetchone())
     await cursor.set_result(2)
     context.check(await cursor.fetchone())
 
@@ -108,7 +108,8 @@ async def aroll_back(conn: AsyncConnection[Any], schema: str) -> None:
     await conn.execute(statement("roll_back", schema))
 
 
-def _see_that_it_writes(begun: dict[str, Any] | None) -> None:
+def see_that_it_writes(begun: dict[str, Any] | None) -> None:
+    """Raise ReadOnlySqlTransaction if limits.sql says so."""
     if begun is not None and begun["only_reads"]:
         raise ReadOnlySqlTransaction("the server only reads by now")
 

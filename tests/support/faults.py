@@ -19,8 +19,8 @@ from support.waiting import wait_until
 
 WORK = {
     "worker": (
-        "claim", "lanes", "held", "end_sessions", "role", "begin", "context", "commit", "roll_back", "left_in_session",
-        "discard", "finish", "finish_and_commit", "outcome", CONNECT,
+        "claim", "lanes", "held", "end_sessions", "role", "begin", "limits", "context", "commit", "roll_back",
+        "left_in_session", "discard", "finish", "finish_and_commit", "outcome", CONNECT,
     ),
     "duty": ("expired", "sweep", "waiting", "register", CONNECT),
     "heartbeat": ("heartbeat", CONNECT),
@@ -29,18 +29,25 @@ WORK = {
 }  # fmt: skip
 """Who sends what while work is done."""
 
-START = ("schema_is_there", "login", "rights", "schema_version", "hidden", "bypassing", "living")
+START = ("proxied", "schema_is_there", "login", "rights", "schema_version", "hidden", "bypassing", "policies", "living")
 """What a supervisor sends before it does any work, and again until that has been answered."""
 
 END = ("deregister",)
 
 OF_OTHERS = {
-    "by hand": ("cancel", "counts", "due_kinds", "get", "list", "newest", "retry", "runs", "show", "statuses", "worker_logins"),
+    "by hand": (
+        "acting_as", "cancel", "counts", "due_kinds", "get", "list", "newest", "retry", "roles", "runs", "show", "statuses",
+        "tables", "worker_logins",
+    ),
+    "behind a pooler, or beside one": (
+        "as_new", "end", "fire_constraints", "forget", "marked", "notify", "ours", "reset_all", "reset_login", "reset_role",
+        "unlisten",
+    ),
     "of a migration": ("create_schema", "limit_locks", "lock_migrations", "note_version", "schema_exists"),
     "of a job, on another connection": ("bound",),
     "of whoever enqueues, in a transaction of its own": ("enqueue",),
     "of jobs run inline": ("check_constraints", "hold", "moment", "release", "restore", "savepoint", "snapshot", "undo"),
-}
+}  # fmt: skip
 """Statements that neither a supervisor nor a worker sends."""
 
 WAYS: tuple[dict[str, Any], ...] = (

@@ -271,6 +271,35 @@ def test_the_options_of_libpqs_variable_are_kept(set_up: Set) -> None:
     assert {"-c jit=off", "-c geqo=off"} <= set(options_of(conninfo_to_dict(read().conninfo("x", jit="off"))))
 
 
+def test_a_pooler_is_asked_for_no_options_and_what_listens_is_direct(set_up: Set) -> None:
+    """It refuses them, libpq's own variable among them; a direct connection has them all the same."""
+    set_up(DATABASE_URL="postgresql://pooler/a", PGOPTIONS="-c geqo=off", pooler="transaction")
+    given = conninfo_to_dict(read().conninfo("x", jit="off"))
+    assert (given["options"], given["host"], read().listens) == ("", "pooler", False)
+    set_up(listen_url="postgresql://direct/a")
+    listening = conninfo_to_dict(read().listen_conninfo("x listen"))
+    assert (listening["host"], listening["application_name"], read().listens) == ("direct", "x listen", True)
+    assert "-c geqo=off" in options_of(listening)
+
+
+@pytest.mark.parametrize(
+    ("variables", "right"),
+    [
+        ({"pooler": "session"}, "must be none or transaction"),
+        ({"pooler": "transaction", "DATABASE_URL": "postgresql://h/a?options=-c%20geqo%3Doff"}, "a pooler takes none"),
+        ({"listen_url": f"postgresql://u:{SECRET}@h/a"}, "must be a libpq URI"),
+    ],
+)
+def test_what_is_wrong_about_poolers_is_told(set_up: Set, variables: dict[str, str], right: str) -> None:
+    """And never a password."""
+    set_up(**variables)
+    with pytest.raises(WrongSettings) as caught:
+        read()
+    (line,) = caught.value.lines
+    assert right in line
+    assert SECRET not in line
+
+
 # ---- names
 
 

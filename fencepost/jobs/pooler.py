@@ -1,0 +1,238 @@
+"""Behind a pooler that gives a session away after each transaction (FENCEPOST_POOLER=transaction): nothing is left to one.
+
+Invariant: each transaction of ours says all that it depends on, and takes back all that it, or its job, would leave. It trusts
+nothing that it finds. All of that travels in the message that also begins or ends it: the pooler looks for the next client as
+soon as a message is answered and no transaction is open.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import dataclass, field
+from typing import Any, Self, TypeVar, cast
+
+import psycopg
+from psycopg import AsyncClientCursor, AsyncConnection, AsyncCursor, ClientCursor, Connection, Cursor
+from psycopg.abc import Params, Query
+from psycopg.pq import TransactionStatus
+from psycopg.pq.abc import PGconn
+from psycopg.rows import dict_row
+from psycopg.sql import Composed
+
+from fencepost.job import Outcome
+from fencepost.jobs.finish import finish_arguments
+from fencepost.jobs.sql import message, statement
+from fencepost.jobs.transaction import Context, Held, see_that_it_writes
+from fencepost.settings import Settings
+
+Row = TypeVar("Row")
+
+NO_SCHEMA = "fencepost"
+"""For statements that name no table."""
+
+LOCAL = {"intervalstyle": "postgres", "client_connection_check_interval": "500"}
+"""What a job finds set, as it would in a session of its own."""
+
+RESETS = ("reset_login", "reset_role", "reset_all")
+"""Statements that have the settings of a new session; `ours` follows."""
+
+AS_NEW = ("forget", "as_new", *RESETS)
+"""Statements that do what DISCARD ALL does; `ours` follows."""
+
+IN_TRANSACTION = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
+
+_ROLL_BACK = message(NO_SCHEMA, "roll_back", *RESETS, "ours")
+
+
+@dataclass(frozen=True, slots=True)
+class Ours:
+    """What a connection's transactions say for themselves: settings `local` to them, and whose they are."""
+
+    tracked: dict[str, str]
+    local: dict[str, str] = field(default_factory=dict)
+    mark: str = ""
+
+    @classmethod
+    def of(cls, pgconn: PGconn, application: str, local: dict[str, str], mark: str = "") -> Self:
+        """Return it for a new connection. What the pooler keeps for its client is as it says now, but for what is ours."""
+        told = {name: pgconn.parameter_status(name.encode()) for name in ("TimeZone", "standard_conforming_strings")}
+        tracked = {name: value.decode() for name, value in told.items() if value}
+        return cls(
+            {**tracked, "application_name": application, "client_encoding": "UTF8", "DateStyle": "ISO"},
+            local,
+            mark,
+        )
+
+    def at_begin(self) -> dict[str, str]:
+        """Return the parameters of ours.sql for a transaction that begins."""
+        return {"tracked": json.dumps(self.tracked), "local": json.dumps(self.local), "mark": self.mark}
+
+    def at_end(self) -> dict[str, str]:
+        """Return the parameters of ours.sql for one that ends."""
+        return {"tracked": json.dumps(self.tracked), "local": "{}", "mark": ""}
+
+
+class PooledCursor(Cursor[Row]):
+    """A cursor whose every statement is a transaction of its own, in one message, unless the caller has one open."""
+
+    def execute(
+        self, query: Query, params: Params | None = None, *, prepare: bool | None = None, binary: bool | None = None
+    ) -> Self:
+        """Execute one statement. Its answer comes as binary: how the session writes dates and durations does not matter."""
+        conn = cast("PooledConnection[Any]", self.connection)
+        if conn.pgconn.transaction_status != TransactionStatus.IDLE:
+            return super().execute(cast("Composed", query), params, prepare=prepare, binary=binary)
+        around = Cursor(conn)
+        try:
+            with conn.pipeline():
+                for verb in ("begin", *RESETS):
+                    around.execute(statement(verb, NO_SCHEMA))
+                around.execute(statement("ours", NO_SCHEMA), conn.ours.at_begin())
+                super().execute(cast("Composed", query), params, binary=True)
+                around.execute(statement("end", NO_SCHEMA))
+        except psycopg.Error:
+            if conn.pgconn.transaction_status in IN_TRANSACTION:
+                # What was found set may be why, and its being reset is rolled back as well: read only by default, say.
+                with contextlib.suppress(psycopg.Error):
+                    ClientCursor(conn).execute(_ROLL_BACK, conn.ours.at_end())
+            raise
+        return self
+
+
+class AsyncPooledCursor(AsyncCursor[Row]):
+    """A PooledCursor of an AsyncConnection."""
+
+    async def execute(
+        self, query: Query, params: Params | None = None, *, prepare: bool | None = None, binary: bool | None = None
+    ) -> Self:
+        """Execute one statement; as PooledCursor."""
+        conn = cast("AsyncPooledConnection[Any]", self.connection)
+        if conn.pgconn.transaction_status != TransactionStatus.IDLE:
+            return await super().execute(cast("Composed", query), params, prepare=prepare, binary=binary)
+        around = AsyncCursor(conn)
+        try:
+            async with conn.pipeline():
+                for verb in ("begin", *RESETS):
+                    await around.execute(statement(verb, NO_SCHEMA))
+                await around.execute(statement("ours", NO_SCHEMA), conn.ours.at_begin())
+                await super().execute(cast("Composed", query), params, binary=True)
+                await around.execute(statement("end", NO_SCHEMA))
+        except psycopg.Error:
+            if conn.pgconn.transaction_status in IN_TRANSACTION:
+                with contextlib.suppress(psycopg.Error):
+                    await AsyncClientCursor(conn).execute(_ROLL_BACK, conn.ours.at_end())
+            raise
+        return self
+
+
+class PooledConnection(Connection[Row]):
+    """A connection to a pooler, in autocommit: for statements of our own."""
+
+    ours: Ours
+
+    def adopt(self, application: str, local: dict[str, str], mark: str = "") -> None:
+        """Have its statements say what they depend on, and use none that was prepared."""
+        self.ours = Ours.of(self.pgconn, application, local, mark)
+        self.cursor_factory = PooledCursor
+        self.prepare_threshold = None
+
+
+class AsyncPooledConnection(AsyncConnection[Row]):
+    """A PooledConnection for asyncio."""
+
+    ours: Ours
+
+    def adopt(self, application: str, local: dict[str, str], mark: str = "") -> None:
+        """Have its statements say what they depend on; as PooledConnection."""
+        self.ours = Ours.of(self.pgconn, application, local, mark)
+        self.cursor_factory = AsyncPooledCursor
+        self.prepare_threshold = None
+
+
+def connect(settings: Settings, application: str, **options: str) -> Connection[tuple[Any, ...]]:
+    """Connect in autocommit, through a pooler or not, with the server's `options` set for all statements of ours."""
+    conninfo = settings.conninfo(application, **options)
+    if not settings.pooled:
+        return psycopg.connect(conninfo, autocommit=True)
+    conn: PooledConnection[tuple[Any, ...]] = PooledConnection.connect(conninfo, autocommit=True)
+    conn.adopt(application, options)
+    return conn
+
+
+async def aconnect(settings: Settings, application: str, **options: str) -> AsyncConnection[tuple[Any, ...]]:
+    """Connect; as `connect`."""
+    conninfo = settings.conninfo(application, **options)
+    if not settings.pooled:
+        return await AsyncConnection.connect(conninfo, autocommit=True)
+    conn: AsyncPooledConnection[tuple[Any, ...]] = await AsyncPooledConnection.connect(conninfo, autocommit=True)
+    conn.adopt(application, options)
+    return conn
+
+
+def cure_of(error: psycopg.Error) -> str | None:
+    """Return what cures an error of connecting that says: a pooler is there, and keeps no sessions."""
+    text = str(error)
+    if "unsupported startup parameter" in text and "options" in text:
+        return "set FENCEPOST_POOLER=transaction, or connect directly"
+    return None
+
+
+class PooledTransactions:
+    """A job's transactions on a connection to a pooler; in the place of what `fencepost.jobs.transaction` does.
+
+    `ours` is set as the connection is opened.
+    """
+
+    ours: Ours
+
+    def begin(self, conn: Connection[Any], schema: str, held: Held, context: Context) -> None:
+        """Begin a transaction of the run, in a session as new."""
+        cursor = ClientCursor(conn, row_factory=dict_row)
+        cursor.execute(_begin(schema), {**context.arguments(held.name), **self.ours.at_begin()})
+        see_that_it_writes(cursor.set_result(-2).fetchone())
+        context.check(cursor.set_result(-1).fetchone())
+
+    def commit(self, conn: Connection[Any], schema: str, held: Held) -> None:
+        """Commit, if the run still holds its job, and leave nothing in the session. Raises as the direct one."""
+        ClientCursor(conn).execute(_end(schema, "hold"), {**held.arguments(), **self.ours.at_end()})
+
+    def finish_and_commit(self, conn: Connection[Any], schema: str, held: Held, outcome: Outcome) -> None:
+        """Finish the job as done in its own transaction and commit both. Raises as `commit`."""
+        arguments = finish_arguments(held.job_id, held.fence, held.name, outcome)
+        ClientCursor(conn).execute(_end(schema, "hold", "finish"), {**arguments, **self.ours.at_end()})
+
+    async def abegin(self, conn: AsyncConnection[Any], schema: str, held: Held, context: Context) -> None:
+        """Begin a transaction of the run, on an AsyncConnection."""
+        arguments = {**context.arguments(held.name), **self.ours.at_begin()}
+        cursor = AsyncClientCursor(conn, row_factory=dict_row)
+        await cursor.execute(_begin(schema), arguments)
+        await cursor.set_result(-2)
+        see_that_it_writes(await cursor.fetchone())
+        await cursor.set_result(-1)
+        context.check(await cursor.fetchone())
+
+    async def acommit(self, conn: AsyncConnection[Any], schema: str, held: Held) -> None:
+        """Commit on an AsyncConnection, as `commit`."""
+        await AsyncClientCursor(conn).execute(_end(schema, "hold"), {**held.arguments(), **self.ours.at_end()})
+
+    def roll_back(self, conn: Connection[Any], schema: str) -> None:
+        """Roll back what is open, and leave nothing in the session."""
+        ClientCursor(conn).execute(_rolled_back(schema), self.ours.at_end())
+
+    async def aroll_back(self, conn: AsyncConnection[Any], schema: str) -> None:
+        """Roll back what is open, on an AsyncConnection."""
+        await AsyncClientCursor(conn).execute(_rolled_back(schema), self.ours.at_end())
+
+
+def _begin(schema: str) -> Composed:
+    return message(schema, "begin", *AS_NEW, "ours", "limits", "context")
+
+
+def _rolled_back(schema: str) -> Composed:
+    # What was found in it is rolled back to as well, and may be why: that it only reads, say.
+    return message(schema, "roll_back", *AS_NEW, "ours")
+
+
+def _end(schema: str, *verbs: str) -> Composed:
+    return message(schema, "fire_constraints", *verbs, *AS_NEW, "ours", "end")
