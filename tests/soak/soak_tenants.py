@@ -1,4 +1,4 @@
-"""Ten thousand hostile jobs of a hundred tenants on four workers: `make hostile`, JOBS=10000 SEED=1.
+"""Ten thousand hostile jobs of a hundred tenants on four workers, directly and through PgBouncer: `make hostile`, JOBS= SEED=.
 
 And the same with the tenant set for the session, and with sessions that are not cleaned: both must be found.
 """
@@ -14,6 +14,7 @@ import pytest
 from support import hostile_run
 from support.databases import Database
 from support.jobs import Jobs
+from support.poolers import Pooler
 from support.processes import Supervisor
 
 JOBS = int(os.environ.get("JOBS", "10000"))
@@ -34,12 +35,17 @@ BROKEN = {
 }
 
 
-def hostile(start: Callable[..., Supervisor], jobs: Jobs, database: Database, count: int, **options: object) -> None:
-    """Run hostile jobs on four workers."""
+def hostile(
+    start: Callable[..., Supervisor], jobs: Jobs, database: Database, count: int, url: str | None = None, **options: object
+) -> None:
+    """Run hostile jobs on four workers; `url` is that of a pooler."""
     role = hostile_run.prepare(database)
-    supervisor = start(handlers="hostile", concurrency=4, backoff="0.1s", log_level="info", **options)
+    known = {"handlers": "hostile", "concurrency": 4, "backoff": "0.1s", "log_level": "info", **options}
+    supervisor = start(url or database.worker_url, **known)
     try:
-        ended = hostile_run.run(database, jobs, supervisor, role, count=count, seed=SEED, within=count / 10 + 60)
+        ended = hostile_run.run(
+            database, jobs, supervisor, role, count=count, seed=SEED, within=count / 10 + 60, pooled=url is not None
+        )
     finally:
         supervisor.stop()
         hostile_run.forget(database, role)
@@ -53,6 +59,19 @@ def test_nothing_of_one_tenant_reaches_another(
     """Whatever they leave in their sessions."""
     with capsys.disabled():
         hostile(start_supervisor, jobs, database, JOBS)
+
+
+@pytest.mark.timeout(0)
+def test_nor_does_it_through_a_pooler(
+    start_supervisor: Callable[..., Supervisor], jobs: Jobs, database: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of PgBouncer's, where one session serves all of them in turn."""
+    pooler = Pooler(database, default_pool_size=3)
+    try:
+        with capsys.disabled():
+            hostile(start_supervisor, jobs, database, JOBS, pooler.url(), pooler="transaction", poll="0.2s")
+    finally:
+        pooler.stop()
 
 
 @pytest.mark.timeout(0)
