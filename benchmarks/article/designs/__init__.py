@@ -1,0 +1,1 @@
+"""The naive designs, a file each, and what their jobs do."""
