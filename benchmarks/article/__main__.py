@@ -11,6 +11,7 @@ import json
 import os
 import platform
 import shutil
+import signal
 import sys
 import time
 import traceback
@@ -51,6 +52,8 @@ def main() -> int:
     if wanted == [REPORT_ALONE]:
         write(read(into / RESULTS.name), into)
         return 0
+    # Ended by TERM, too, it leaves nothing behind.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     failed = run([name for name in PARTS if name in wanted], scale, into)
     write(read(into / RESULTS.name), into)
     print(f"written: {into / REPORT.name}", flush=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from statistics import median
 from typing import Any
 
@@ -17,7 +17,7 @@ from article.lab import Facts, Lab
 from article.page import Section, ms, number
 from fencepost import enqueue
 from fencepost.jobs import transaction as ours
-from fencepost.jobs.claim import Lane, claim, lanes, moment
+from fencepost.jobs.claim import Lane, claim
 from support.databases import Database
 
 TITLE = "The cost of cleaning up"
@@ -27,7 +27,7 @@ JOBS, DROPPED, COSTLY = 2_000, 200, 300
 TENANT = "100"
 SET = "select set_config('app.tenant', %s, %s)"
 WORK = "select count(*) from invoices"
-NEVER = 10**9
+START = datetime.min.replace(tzinfo=UTC)
 
 Reset = Callable[[Connection[Any]], None] | None
 
@@ -56,7 +56,7 @@ VARIANTS: dict[str, tuple[bool, Reset, int | None]] = {
     "RESET without commit": (False, _reset_alone, 5),
 }
 """By name: whether it is set locally, what the pool does when a connection comes back, and psycopg's prepare_threshold."""
-LEAKING, LOCAL, RESET, DISCARD, UNPREPARED, UNCOMMITTED = VARIANTS
+LEAKING, LOCAL, _, DISCARD, UNPREPARED, UNCOMMITTED = VARIANTS
 OURS = "Fencepost: begin, work, fence and commit, DISCARD ALL"
 BARE = "Fencepost's without DISCARD ALL"
 
@@ -102,8 +102,7 @@ def _fencepost(database: Database, jobs: int, *, discard: bool) -> Facts:
     enqueue(database.owner, "nothing", tenant=TENANT)
     took: list[float] = []
     with database.worker_conn(prepare_threshold=None) as conn, database.worker_conn() as claims:
-        first = Lane("default", 0, moment(claims, "fencepost").replace(year=1), 0)
-        assert lanes(claims, "fencepost", ["default"])
+        first = Lane("default", 0, START, 0)
         held = claim(claims, "fencepost", name="lab:1", lanes=[first], max_attempts={"nothing": 1}, lease=timedelta(hours=1))
         assert held is not None
         run = ours.Held(held.id, held.fence, held.name)

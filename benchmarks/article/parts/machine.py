@@ -21,13 +21,12 @@ TITLE = "A machine that vanishes"
 
 LEASE, HEARTBEAT, WATCHED = 6.0, 1.5, 20.0
 DESIGNS = {"one transaction": "one_transaction", "fence and heartbeat": "beating"}
-RESPONSIBLE = "select current_setting('tcp_keepalives_idle')::int"
+KEEPALIVES = "select current_setting('tcp_keepalives_idle')::int"
 
 
 def measure(lab: Lab) -> Facts:
     """Pull the cable of a machine that works on a job, while another looks for work, and watch."""
-    lacking = [name for name in ("ip",) if shutil.which(name) is None]
-    if os.geteuid() != 0 or lacking:
+    if os.geteuid() != 0 or shutil.which("ip") is None:
         raise Missing("network namespaces need root, and iproute2")
     watched = lab.seconds(WATCHED, 4)
     lease = lab.seconds(LEASE, 1)
@@ -36,7 +35,7 @@ def measure(lab: Lab) -> Facts:
         for name, design in DESIGNS.items():
             with lab.database(server) as database, _machine() as machine:
                 facts["rows"][name] = _naive(lab, database, machine, design, lease, watched)
-                facts["keepalives_idle"] = database.value(RESPONSIBLE)
+                facts["keepalives_idle"] = database.value(KEEPALIVES)
         with lab.database(server) as database, _machine() as machine:
             facts["rows"]["Fencepost"] = _fencepost(lab, database, machine)
     facts["our lease"] = LEASE

@@ -7,6 +7,7 @@ import psycopg
 from article.designs import handled, leased, one_transaction
 from article.lab import Facts, Lab, add, add_work, in_process, notes, state, wait_for
 from article.page import Section, times
+from support.databases import Database
 
 TITLE = "A job that always raises"
 
@@ -25,40 +26,32 @@ def measure(lab: Lab) -> Facts:
         with lab.database() as database, psycopg.connect(database.worker_url, autocommit=True) as conn:
             poison, behind = add(database, "raises", "ok")
             act = in_process(database, conn)
-            behind_at = 0
-            for turn in range(1, TURNS + 1):
+            for _ in range(TURNS):
                 try:
-                    took = take(conn, act, 60)
+                    take(conn, act, 60)
                 except psycopg.errors.DivisionByZero:
-                    took = None
-                behind_at = behind_at or (turn if took == behind else 0)
-            status, attempts = state(database, poison)
-            facts[name] = {
-                "runs": len(notes(database, poison)),
-                "attempts": attempts,
-                "status": status,
-                "recorded": database.value("select count(*) from job_runs where job_id = %s", [poison]),
-                "behind": state(database, behind)[0],
-                "behind_after": len(
-                    [at for at in notes(database, poison) if notes(database, behind) and at < notes(database, behind)[0]]
-                ),
-            }
+                    pass  # There is no handler.
+            facts[name] = _facts(database, poison, behind, "jobs", "job_runs")
     with lab.database() as database:
         poison, behind = add_work(database, "raises", "ok")
         with lab.supervisor(database.worker_url, backoff=f"{lab.seconds(1, 0.1):g}s"):
             wait_for(database, poison)
             wait_for(database, behind)
-        status, attempts = state(database, poison, "fencepost.jobs")
-        first = notes(database, behind)[0]
-        facts["Fencepost"] = {
-            "runs": len(notes(database, poison)),
-            "attempts": attempts,
-            "status": status,
-            "recorded": database.value("select count(*) from fencepost.job_runs where job_id = %s", [poison]),
-            "behind": state(database, behind, "fencepost.jobs")[0],
-            "behind_after": len([at for at in notes(database, poison) if at < first]),
-        }
+        facts["Fencepost"] = _facts(database, poison, behind, "fencepost.jobs", "fencepost.job_runs")
     return facts
+
+
+def _facts(database: Database, poison: int, behind: int, jobs: str, runs: str) -> Facts:
+    starts, behind_at = notes(database, poison), notes(database, behind)
+    status, attempts = state(database, poison, jobs)
+    return {
+        "runs": len(starts),
+        "attempts": attempts,
+        "status": status,
+        "recorded": database.value(f"select count(*) from {runs} where job_id = %s", [poison]),
+        "behind": state(database, behind, jobs)[0],
+        "behind_after": len([at for at in starts if behind_at and at < behind_at[0]]),
+    }
 
 
 def tell(facts: Facts) -> Section:
