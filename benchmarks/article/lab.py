@@ -30,7 +30,7 @@ TABLES = HERE / "designs" / "tables.sql"
 INVOICES = """
 insert into invoices
     select tenant, number from generate_series(1, 100) tenant, generate_series(1, greatest(%s / tenant, 1)) number"""
-PATIENCE = 120.0
+PATIENCE = 300.0
 """Seconds: for what must come about on a busy machine, too."""
 
 Facts = dict[str, Any]

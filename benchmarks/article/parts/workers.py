@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 TITLE = "One, four and sixteen workers"
 
 WORKERS = (1, 4, 16)
-JOBS = 5_000
+JOBS = 2_000
 DESIGNS = {"one transaction": "one_transaction", "claimed first, fenced": "fenced"}
 FILL = "insert into jobs (kind) select 'nothing' from generate_series(1, %s)"
 LEFT = "select count(*) from jobs where status in ('queued', 'running')"
