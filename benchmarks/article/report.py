@@ -76,6 +76,8 @@ def text(results: dict[str, Any]) -> str:
         lines.append(module.tell(measured["facts"]).text() + "\n")
         if hasattr(module, "draw"):
             lines.append(f"![{module.TITLE}]({name}.png)\n")
+        if measured.get("note"):
+            lines.append(wrapped(measured["note"]) + "\n")
         if measured["scale"] != 1:
             lines.append(f"Measured at {measured['scale']:g} of the article's size.\n")
     return "\n".join(lines)

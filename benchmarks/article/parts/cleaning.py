@@ -151,7 +151,8 @@ def tell(facts: Facts) -> Section:
         f"connections for {number(lost['jobs'])} jobs, {ms(lost['ms'])} each, and {number(lost['warnings'])} warnings in the "
         "log.",
         fencepost="sets the tenant locally, fences the commit and discards all after each job, on a connection without "
-        f"prepared statements: {ms(fencepost['ms'])} a job; without DISCARD ALL it would be {ms(bare['ms'])}.",
+        f"prepared statements: {ms(fencepost['ms'])} a job; without DISCARD ALL it would be {ms(bare['ms'])}. What it now "
+        "and then looks for in the session is not in this.",
         head=["", "ms a job", "jobs", "connections", "warnings", "error"],
         rows=[
             [

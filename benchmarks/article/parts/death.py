@@ -80,7 +80,7 @@ def tell(facts: Facts) -> Section:
         f"{lease['attempts']} attempts; the sweep makes it {swept['status']}.",
         fencepost=f"lost {ours['died']} workers, filled the slot each time, and has {crashed} of {ours['runs']} runs on "
         f"record as crashed (“{ours['last error']}”); the job is {ours['status']} without a further look, the one behind it "
-        f"{ours['behind']}, and the supervisor {'never noticed' if ours['supervisor lives'] else 'is gone'}.",
+        f"{ours['behind']}, and the supervisor {'lives on' if ours['supervisor lives'] else 'is gone'}.",
         head=["", "workers that died", "attempts counted", "in the end", "the job behind"],
         rows=[
             [
