@@ -152,7 +152,9 @@ def tell(facts: Facts) -> Section:
     prepared, unprepared, ours = facts["prepared"], facts["unprepared"], facts["Fencepost"]
     breaks = f"break in round {prepared['rounds'] + 1} of a repeated statement ({prepared['error']})"
     if "right" in ours:
-        told = f"ran {ours['right']} of {ours['jobs']} tenants' jobs through it, each with its own invoices."
+        told = (
+            f"with FENCEPOST_POOLER=transaction had {ours['right']} of {ours['jobs']} tenants' jobs count their own invoices."
+        )
     elif ours["setting"]:
         told = f"with FENCEPOST_POOLER=transaction refuses it: “{ours['said']}”."
     else:
