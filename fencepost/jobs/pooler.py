@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import contextlib
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Any, Self, TypeVar, cast
 
 import psycopg
-from psycopg import AsyncClientCursor, AsyncConnection, AsyncCursor, ClientCursor, Connection, Cursor
-from psycopg.abc import Params, Query
+from psycopg import AsyncClientCursor, AsyncConnection, ClientCursor, Connection, sql
+from psycopg.abc import Buffer, Params, Query
 from psycopg.pq import TransactionStatus
-from psycopg.pq.abc import PGconn
 from psycopg.rows import dict_row
 from psycopg.sql import Composed
+from psycopg.types.datetime import IntervalLoader
 
 from fencepost.job import Outcome
 from fencepost.jobs.finish import finish_arguments
@@ -31,8 +32,14 @@ Row = TypeVar("Row")
 NO_SCHEMA = "fencepost"
 """For statements that name no table."""
 
-LOCAL = {"intervalstyle": "postgres", "client_connection_check_interval": "500"}
+READABLE = {"intervalstyle": "postgres", "extra_float_digits": "1"}
+"""What our statements need to be read back, beside the style of dates, which the pooler keeps for each client."""
+
+LOCAL = {**READABLE, "client_connection_check_interval": "500"}
 """What a job finds set, as it would in a session of its own."""
+
+THE_STATEMENT = -2
+"""Among the results of a message: the one before that of its COMMIT."""
 
 RESETS = ("reset_login", "reset_role", "reset_all")
 """Statements that have the settings of a new session; `ours` follows."""
@@ -42,6 +49,8 @@ AS_NEW = ("forget", "as_new", *RESETS)
 
 IN_TRANSACTION = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
 
+_BEGIN = message(NO_SCHEMA, "begin", *RESETS)
+_COMMIT = message(NO_SCHEMA, "end")
 _ROLL_BACK = message(NO_SCHEMA, "roll_back", *RESETS, "ours")
 
 
@@ -52,17 +61,24 @@ class Ours:
     tracked: dict[str, str]
     local: dict[str, str] = field(default_factory=dict)
     mark: str = ""
+    said: str = ""
+    """ours.sql as it is said at a begin, with all of that put in."""
 
     @classmethod
-    def of(cls, pgconn: PGconn, application: str, local: dict[str, str], mark: str = "") -> Self:
+    def of(cls, conn: Connection[Any] | AsyncConnection[Any], application: str, local: dict[str, str], mark: str) -> Self:
         """Return it for a new connection. What the pooler keeps for its client is as it says now, but for what is ours."""
-        told = {name: pgconn.parameter_status(name.encode()) for name in ("TimeZone", "standard_conforming_strings")}
+        told = {name: conn.pgconn.parameter_status(name.encode()) for name in ("TimeZone", "standard_conforming_strings")}
         tracked = {name: value.decode() for name, value in told.items() if value}
-        return cls(
-            {**tracked, "application_name": application, "client_encoding": "UTF8", "DateStyle": "ISO"},
-            local,
-            mark,
-        )
+        tracked |= {"application_name": application, "client_encoding": "UTF8", "DateStyle": "ISO"}
+        found = cls(tracked, {**READABLE, **local}, mark)
+        return replace(found, said=_put_in(statement("ours", NO_SCHEMA), found.at_begin(), conn))
+
+    def around(self, query: Query, params: Params | None) -> Composed:
+        """Return `query` with all that makes it a transaction of its own. One message: the pooler must not come between."""
+        # A percent sign is one only where there are parameters.
+        said = self.said if params is None else self.said.replace("%", "%%")
+        asked = query if isinstance(query, sql.Composable) else sql.SQL(cast("Any", query))
+        return sql.Composed([_BEGIN, sql.SQL(cast("Any", said)), asked, _COMMIT]).join(";\n")
 
     def at_begin(self) -> dict[str, str]:
         """Return the parameters of ours.sql for a transaction that begins."""
@@ -73,34 +89,27 @@ class Ours:
         return {"tracked": json.dumps(self.tracked), "local": "{}", "mark": ""}
 
 
-class PooledCursor(Cursor[Row]):
+class PooledCursor(ClientCursor[Row]):
     """A cursor whose every statement is a transaction of its own, in one message, unless the caller has one open."""
 
     def execute(
         self, query: Query, params: Params | None = None, *, prepare: bool | None = None, binary: bool | None = None
     ) -> Self:
-        """Execute one statement. Its answer comes as binary: how the session writes dates and durations does not matter."""
+        """Execute one statement."""
         conn = cast("PooledConnection[Any]", self.connection)
         if conn.pgconn.transaction_status != TransactionStatus.IDLE:
-            return super().execute(cast("Composed", query), params, prepare=prepare, binary=binary)
-        around = Cursor(conn)
+            return super().execute(cast("Any", query), params, prepare=prepare, binary=binary)
         try:
-            with conn.pipeline():
-                for verb in ("begin", *RESETS):
-                    around.execute(statement(verb, NO_SCHEMA))
-                around.execute(statement("ours", NO_SCHEMA), conn.ours.at_begin())
-                super().execute(cast("Composed", query), params, binary=True)
-                around.execute(statement("end", NO_SCHEMA))
+            return super().execute(conn.ours.around(query, params), params).set_result(THE_STATEMENT)
         except psycopg.Error:
             if conn.pgconn.transaction_status in IN_TRANSACTION:
                 # What was found set may be why, and its being reset is rolled back as well: read only by default, say.
                 with contextlib.suppress(psycopg.Error):
                     ClientCursor(conn).execute(_ROLL_BACK, conn.ours.at_end())
             raise
-        return self
 
 
-class AsyncPooledCursor(AsyncCursor[Row]):
+class AsyncPooledCursor(AsyncClientCursor[Row]):
     """A PooledCursor of an AsyncConnection."""
 
     async def execute(
@@ -109,21 +118,23 @@ class AsyncPooledCursor(AsyncCursor[Row]):
         """Execute one statement; as PooledCursor."""
         conn = cast("AsyncPooledConnection[Any]", self.connection)
         if conn.pgconn.transaction_status != TransactionStatus.IDLE:
-            return await super().execute(cast("Composed", query), params, prepare=prepare, binary=binary)
-        around = AsyncCursor(conn)
+            return await super().execute(cast("Any", query), params, prepare=prepare, binary=binary)
         try:
-            async with conn.pipeline():
-                for verb in ("begin", *RESETS):
-                    await around.execute(statement(verb, NO_SCHEMA))
-                await around.execute(statement("ours", NO_SCHEMA), conn.ours.at_begin())
-                await super().execute(cast("Composed", query), params, binary=True)
-                await around.execute(statement("end", NO_SCHEMA))
+            await super().execute(conn.ours.around(query, params), params)
+            return await self.set_result(THE_STATEMENT)
         except psycopg.Error:
             if conn.pgconn.transaction_status in IN_TRANSACTION:
                 with contextlib.suppress(psycopg.Error):
                     await AsyncClientCursor(conn).execute(_ROLL_BACK, conn.ours.at_end())
             raise
-        return self
+
+
+class IntervalReader(IntervalLoader):
+    """Read durations as they are written in our transactions: afterwards the server tells of what was set before."""
+
+    def load(self, data: Buffer) -> timedelta:
+        """Return the duration."""
+        return self._load_postgres(self, data)
 
 
 class PooledConnection(Connection[Row]):
@@ -133,7 +144,8 @@ class PooledConnection(Connection[Row]):
 
     def adopt(self, application: str, local: dict[str, str], mark: str = "") -> None:
         """Have its statements say what they depend on, and use none that was prepared."""
-        self.ours = Ours.of(self.pgconn, application, local, mark)
+        self.ours = Ours.of(self, application, local, mark)
+        self.adapters.register_loader("interval", IntervalReader)
         self.cursor_factory = PooledCursor
         self.prepare_threshold = None
 
@@ -145,7 +157,8 @@ class AsyncPooledConnection(AsyncConnection[Row]):
 
     def adopt(self, application: str, local: dict[str, str], mark: str = "") -> None:
         """Have its statements say what they depend on; as PooledConnection."""
-        self.ours = Ours.of(self.pgconn, application, local, mark)
+        self.ours = Ours.of(self, application, local, mark)
+        self.adapters.register_loader("interval", IntervalReader)
         self.cursor_factory = AsyncPooledCursor
         self.prepare_threshold = None
 
@@ -223,6 +236,11 @@ class PooledTransactions:
     async def aroll_back(self, conn: AsyncConnection[Any], schema: str) -> None:
         """Roll back what is open, on an AsyncConnection."""
         await AsyncClientCursor(conn).execute(_rolled_back(schema), self.ours.at_end())
+
+
+def _put_in(statement: Composed, arguments: dict[str, str], conn: Connection[Any] | AsyncConnection[Any]) -> str:
+    literals = {name: sql.Literal(value).as_string(conn) for name, value in arguments.items()}
+    return statement.as_string(conn) % literals
 
 
 def _begin(schema: str) -> Composed:

@@ -117,7 +117,8 @@ def test_jobs_run_on_where_the_standby_takes_over_and_no_attempt_is_burnt(
         assert len(jobs.rows(job)) == 1
         runs = jobs.runs(job)
         assert all(earlier.finished_at <= later.started_at for earlier, later in pairwise(runs))
-        assert jobs.get(job).attempts == len(runs)
+        # A kill that was meant for the run before, which the new server knows nothing of, costs no attempt.
+        assert jobs.get(job).attempts == len([run for run in runs if run.outcome != "interrupted"])
     assert all(jobs.get(job).attempts >= attempts for job, attempts in counted.items())
     # Listened for there, since the next poll is far away.
     wait_until(lambda: pair.new.value(LISTENING, [pair.new.name]) == 1, within=10, what="a session that listens there")
