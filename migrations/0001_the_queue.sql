@@ -230,7 +230,7 @@ declare
     next_status text;
 begin
     -- By primary key: `status = 'running'` here could be planned over the index of leases and walk its dead entries.
-    select j.attempts, j.max_attempts, j.interruptions, j.cancel_requested_at, j.started_at, j.tenant_id, j.locked_by
+    select j.attempts, j.max_attempts, j.interruptions, j.cancel_requested_at, j.started_at, j.tenant_id, j.locked_by, j.queue
     into job
     from fencepost.jobs j
     where j.id = job_id and j.fence = fence and j.locked_by = name and j.locked_until is not null
@@ -269,6 +269,10 @@ begin
 
     insert into fencepost.job_runs (job_id, fence, attempt, worker, tenant_id, started_at, outcome, error, stack, max_rss)
     values (job_id, fence, job.attempts, name, job.tenant_id, job.started_at, outcome, error, stack, max_rss);
+    if next_status = 'queued' then
+        -- As for what is enqueued: supervisors know then when it is due, however far apart their polls are.
+        perform pg_notify('fencepost', job.queue);
+    end if;
     return true;
 end
 $$;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 from psycopg import errors
@@ -75,3 +76,14 @@ def test_a_payload_that_does_not_fit_its_handler_is_one_failed_run(
         database.execute(insert, ["", "{}"])
     assert jobs.wait_for(jobs.enqueue("ok")).attempts == 1
     assert supervisor.workers() == workers
+
+
+def test_the_next_attempt_begins_when_it_is_due_however_far_apart_polls_are(
+    start_supervisor: Callable[..., Supervisor], jobs: Jobs
+) -> None:
+    """A notification says that there is something to be due, as for a job that is enqueued for later."""
+    start_supervisor(poll="60s", backoff="0.2s").wait_for_workers(2)
+    failed = jobs.enqueue("fails_until_attempt", {"attempt": 3})
+    assert jobs.wait_for(failed, within=8).attempts == 3
+    runs = jobs.runs(failed)
+    assert all((later.started_at - earlier.finished_at).total_seconds() < 3 for earlier, later in pairwise(runs))
