@@ -237,7 +237,12 @@ def _faults(readings: list[policies.Reading], setting: str) -> list[str]:
 
 async def _bypasses(conn: AsyncConnection[Any], settings: Settings, login: rights.Login) -> list[rights.Bypass]:
     roles = {login.login, login.acting_as, *filter(None, [settings.job_role])}
-    return await rights.bypasses(conn, settings.schema, sorted(roles), settings.job_role or login.acting_as)
+    # The login too where jobs have another role: a connection that a job opens itself is the login's.
+    found = await rights.bypasses(conn, settings.schema, sorted(roles))
+    acting = settings.job_role or login.acting_as
+    # Not once more as a member of the one that owns.
+    told = {one.forced_by for one in found if one.role == acting}
+    return [one for one in found if one.role == acting or one.forced_by is None or one.forced_by not in told]
 
 
 def _name(role: str) -> str:

@@ -78,7 +78,8 @@ create index jobs_waiting on fencepost.jobs (queue, priority, run_at, id) where 
 create index jobs_leased on fencepost.jobs (locked_until) where status = 'running';
 create index jobs_dead on fencepost.jobs (finished_at) where status = 'dead';
 -- Over queued and running together, so that no way back from running to queued can fail on it.
-create unique index jobs_unique_key on fencepost.jobs (unique_key)
+-- A key is one of its tenant's: another's job must not be found by it, nor keep this one's from being made.
+create unique index jobs_unique_key on fencepost.jobs (unique_key, coalesce(tenant_id, ''))
     where unique_key is not null and status in ('queued', 'running');
 
 create table fencepost.job_runs (
@@ -163,11 +164,12 @@ begin
         insert into fencepost.jobs as j (queue, kind, payload, tenant_id, priority, run_at, max_attempts, max_runtime, unique_key)
         values (coalesce(enqueue.queue, 'default'), enqueue.kind, enqueue.payload, enqueue.tenant, coalesce(enqueue.priority, 0),
                 coalesce(enqueue.run_at, now() + coalesce(enqueue.after, interval '0')), enqueue.max_attempts, enqueue.max_runtime, enqueue.unique_key)
-        on conflict (unique_key) where unique_key is not null and status in ('queued', 'running') do nothing
+        on conflict (unique_key, coalesce(tenant_id, '')) where unique_key is not null and status in ('queued', 'running') do nothing
         returning j.id into new_id;
         exit when new_id is not null;
         select j.id into new_id from fencepost.jobs j
-        where j.unique_key = enqueue.unique_key and j.status in ('queued', 'running');
+        where j.unique_key = enqueue.unique_key and coalesce(j.tenant_id, '') = coalesce(enqueue.tenant, '')
+            and j.status in ('queued', 'running');
         if new_id is not null then
             return new_id;
         end if;
@@ -281,22 +283,23 @@ $$;
 -- cancel: by hand. A queued job is cancelled at once. A running one is asked to stop, and killed if it does not; it is
 -- cancelled when its run ends, however that is, unless its handler has returned. At rest a job stays as it is.
 -- Returns the status afterwards ('running': it was asked), or null where there is no such job.
---   tenant   whose job it must be: another's is as one that is not there. Left out, it is that of the job in whose transaction
---            this is called, if it is in one; null says any. The same for `retry` and `get`.
+--   tenant   whose job it must be: another's is as one that is not there. In the transaction of a job that has a tenant it must be
+--            that one's, whatever is said here. The same for `retry` and `get`.
 create function fencepost.cancel(
     job_id bigint,
-    tenant text default nullif(current_setting('fencepost_job.tenant', true), '')
+    tenant text default null
 ) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_variable
 declare
+    own text := nullif(current_setting('fencepost_job.tenant', true), '');
     found_status text;
 begin
     -- Claim, finish and sweep take the same lock: whichever of them and this comes first decides, and the other one reads
     -- what it has left. One row and by primary key, so that waiting for it can't be part of a deadlock.
     select j.status into found_status from fencepost.jobs j
-    where j.id = job_id and (tenant is null or j.tenant_id = tenant)
+    where j.id = job_id and (tenant is null or j.tenant_id = tenant) and (own is null or j.tenant_id = own)
     for no key update;
     if found_status = 'queued' then
         update fencepost.jobs j
@@ -323,7 +326,7 @@ $$;
 --            caller's transaction with it: one that can't be retried must not keep a thousand others from it.
 create function fencepost.retry(
     job_id bigint,
-    tenant text default nullif(current_setting('fencepost_job.tenant', true), ''),
+    tenant text default null,
     out status text,
     out refused text
 )
@@ -331,11 +334,12 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_variable
 declare
+    own text := nullif(current_setting('fencepost_job.tenant', true), '');
     job record;
     other record;
 begin
-    select j.status, j.queue, j.unique_key into job from fencepost.jobs j
-    where j.id = job_id and (tenant is null or j.tenant_id = tenant)
+    select j.status, j.queue, j.unique_key, j.tenant_id into job from fencepost.jobs j
+    where j.id = job_id and (tenant is null or j.tenant_id = tenant) and (own is null or j.tenant_id = own)
     for no key update;
     if not found then
         refused := format('there is no job %s', job_id);
@@ -368,7 +372,8 @@ begin
             return;
         exception when unique_violation then
             select j.id, j.status into other from fencepost.jobs j
-            where j.unique_key = job.unique_key and j.status in ('queued', 'running');
+            where j.unique_key = job.unique_key and coalesce(j.tenant_id, '') = coalesce(job.tenant_id, '')
+                and j.status in ('queued', 'running');
             exit when found;
         end;
     end loop;
@@ -385,11 +390,13 @@ $$;
 -- need no right on the table for it.
 create function fencepost.get(
     job_id bigint,
-    tenant text default nullif(current_setting('fencepost_job.tenant', true), '')
+    tenant text default null
 ) returns setof fencepost.jobs
 language sql stable security definer rows 1 set search_path = pg_catalog, pg_temp
 as $$
-    select * from fencepost.jobs j where j.id = job_id and (tenant is null or j.tenant_id = tenant)
+    select * from fencepost.jobs j
+    where j.id = job_id and (tenant is null or j.tenant_id = tenant)
+        and j.tenant_id is not distinct from coalesce(nullif(current_setting('fencepost_job.tenant', true), ''), j.tenant_id)
 $$;
 
 

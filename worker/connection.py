@@ -7,6 +7,7 @@ process, and where the job has ended the transaction itself, since psycopg would
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Awaitable
 from enum import Enum, auto
 from typing import Any, Self, TypeVar, cast
@@ -42,16 +43,27 @@ class Lent:
         self.prepared = prepared
         self.pid = os.getpid()
         self.holder = Holder.worker
+        self._thread = threading.get_ident()
         self.violated: TransactionEnded | None = None
 
     def check(self, pgconn: PGconn) -> None:
         """Raise JobError unless whoever uses the connection now may."""
         if os.getpid() != self.pid:
             raise JobError("this connection belongs to another process: a copy of the job can't use it")
-        if self.holder is Holder.nobody:
+        if self.holder is Holder.nobody or (self.holder is Holder.worker and threading.get_ident() != self._thread):
             raise JobError("the transaction of this connection is over: open another with job.transaction()")
         if self.holder is Holder.job and pgconn.transaction_status == TransactionStatus.IDLE:
             raise self.violation("the job ended its transaction itself: leave the `with` block to commit it")
+
+    def take_back(self) -> None:
+        """Have the connection for the worker's own statements.
+
+        A thread of the job's that waits for its turn is refused from here on: behind the COMMIT its statement would be a
+        transaction of its own, without tenant, role and fence.
+        """
+        # In this order: whoever is neither must not be let through in between.
+        self._thread = threading.get_ident()
+        self.holder = Holder.worker
 
     def violation(self, text: str) -> TransactionEnded:
         """Note that the job has done what only the end of its `with` block may do; return the error for it."""

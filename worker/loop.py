@@ -136,7 +136,7 @@ class Worker:
                 outcome = replace(outcome, wait=max(outcome.wait, AFTER_LEFTOVERS))
             if not finished:
                 self._finishes.write(claim, outcome)
-            self._session.clean(claim.kind)
+            self._session.clean(claim.kind, done=outcome.ended is Ended.done)
 
     def _finishing(self, running: Record) -> None:
         """Say that no code of the job runs any more. How long its finish may take is for the supervisor to decide."""

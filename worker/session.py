@@ -7,6 +7,7 @@ temporary tables, advisory locks and LISTEN. What a job has prepared goes with i
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections import Counter
@@ -121,8 +122,7 @@ class Session:
     def job_pgconn(self) -> PGconn:
         """Return the libpq connection for the job's transactions, opened if need be. Raises psycopg.OperationalError."""
         if self._job is not None and self._job.closed:
-            if self._used:
-                log.warning("the job's session was lost: another one is opened")
+            log.log(logging.WARNING if self._used else logging.INFO, "the session for jobs has ended: another one is opened")
             self._drop_job()
         if self._job is None:
             self._job = self._connect()
@@ -139,6 +139,7 @@ class Session:
         """Give up the job's connection if `error` says that another may do better; return whether it was given up."""
         if self._job is None or not (self._job.closed or error.sqlstate in USELESS):
             return False
+        log.info("the session for jobs is given up: another one is opened", error=clean(str(error), SUMMARY))
         self._drop_job()
         return True
 
@@ -146,7 +147,7 @@ class Session:
         """Whether nothing of the job is still open, or still being carried out, on its connection."""
         return self._job is None or self._job.pgconn.transaction_status == TransactionStatus.IDLE
 
-    def clean(self, kind: str) -> None:
+    def clean(self, kind: str, *, done: bool) -> None:
         """Make the job's connection as new, or do without it: the next job opens another."""
         if self._job is None or not self._used:
             return
@@ -155,7 +156,7 @@ class Session:
             # The session is no longer ours: each transaction has left it as new.
             return
         try:
-            if self._is_to_be_looked_at(kind) and (
+            if self._is_to_be_looked_at(kind, done=done) and (
                 left := statements.left_in_session(self._job, self._settings.schema, self._settings.tenant_setting, self._role)
             ):
                 log.warning("the job left something in its session: it is taken away", left=left)
@@ -164,10 +165,10 @@ class Session:
             log.warning("the job's session can't be cleaned: the next job has another", error=clean(str(error), SUMMARY))
             self._drop_job()
 
-    def _is_to_be_looked_at(self, kind: str) -> bool:
+    def _is_to_be_looked_at(self, kind: str, *, done: bool) -> bool:
         """Whether to find out what a job has left: a look costs half a millisecond, and a kind mostly does as it did before."""
         self._cleaned[kind] += 1
-        return self._cleaned[kind] <= FIRST_RUNS or self._cleaned[kind] % ONE_OF == 0
+        return not done or self._cleaned[kind] <= FIRST_RUNS or self._cleaned[kind] % ONE_OF == 0
 
     def _connect(self) -> Connection[tuple[Any, ...]]:
         if self._pool.closed:

@@ -6,15 +6,16 @@ itself, or left one open, is no success, whatever its handler returns.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, ClassVar, Protocol, cast
 
 import psycopg
 from psycopg import AsyncConnection, Connection
 from psycopg._preparing import PrepareManager
-from psycopg.pq import TransactionStatus
+from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.pq.abc import PGconn
 
 from fencepost.board import boottime
@@ -30,6 +31,9 @@ LOST = "FP001"
 
 ENDED = ("FP002", "3B001")
 """The sqlstates for a job that has ended its transaction itself: of `hold`, and of a savepoint that went with it."""
+
+FOR_A_TURN = 1.0
+"""Seconds that a commit waits for a statement which another thread or task of the job is at."""
 
 AFTER_THE_END = 1.0
 """Seconds behind max runtime and grace, after which the server ends what no one here could."""
@@ -160,6 +164,7 @@ class RunTransactions:
 
     def commit(self, conn: JobConnection) -> None:
         """Commit, if the run still holds its job. Raises Stopped (lease) or TransactionEnded where it does not."""
+        _wait_for_a_turn(conn)
         self._take_back(conn)
         try:
             self._statements.commit(conn, self._settings.schema, self._held)
@@ -171,6 +176,7 @@ class RunTransactions:
 
     def finish_and_commit(self, conn: JobConnection, outcome: Outcome) -> None:
         """Commit the run's one transaction and its being done together; as `commit`."""
+        _wait_for_a_turn(conn)
         self._take_back(conn)
         try:
             self._statements.finish_and_commit(conn, self._settings.schema, self._held, outcome)
@@ -183,7 +189,7 @@ class RunTransactions:
     def roll_back(self, conn: JobConnection) -> None:
         """Roll back. What can't be is left to the server, which rolls back what has lost its client."""
         self._note_violation(conn.lent)
-        conn.lent.holder = Holder.worker
+        conn.lent.take_back()
         try:
             if _can_roll_back(conn.pgconn):
                 self._statements.roll_back(conn, self._settings.schema)
@@ -216,6 +222,9 @@ class RunTransactions:
 
     async def acommit(self, conn: AsyncJobConnection) -> None:
         """Commit; as `commit`."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FOR_A_TURN), conn.lock:
+                pass
         self._take_back(conn)
         try:
             await self._statements.acommit(conn, self._settings.schema, self._held)
@@ -228,7 +237,7 @@ class RunTransactions:
     async def aroll_back(self, conn: AsyncJobConnection) -> None:
         """Roll back; as `roll_back`."""
         self._note_violation(conn.lent)
-        conn.lent.holder = Holder.worker
+        conn.lent.take_back()
         try:
             if _can_roll_back(conn.pgconn):
                 await self._statements.aroll_back(conn, self._settings.schema)
@@ -296,8 +305,13 @@ class RunTransactions:
             self._note_violation(conn.lent)
             conn.lent.holder = Holder.nobody
             raise
+        if (left := _left_open(conn.pgconn)) is not None:
+            conn.lent.violation(f"the job left {left} open in its transaction: use it with `with`, and inside of the block")
+            self._note_violation(conn.lent)
+            conn.lent.holder = Holder.nobody
+            raise cast("TransactionEnded", self.violated)
         self._note_violation(conn.lent)
-        conn.lent.holder = Holder.worker
+        conn.lent.take_back()
 
     def _note_violation(self, lent: Lent) -> None:
         self.violated = self.violated or lent.violated
@@ -325,6 +339,19 @@ class RunTransactions:
     def _give_up_what_is_open(self, pgconn: PGconn) -> None:
         if pgconn.transaction_status not in self.at_rest:
             pgconn.finish()
+
+
+def _wait_for_a_turn(conn: JobConnection) -> None:
+    """Let a thread of the job's end the statement that it is at."""
+    if conn.lock.acquire(timeout=FOR_A_TURN):
+        conn.lock.release()
+
+
+def _left_open(pgconn: PGconn) -> str | None:
+    """Return what would keep a COMMIT from being sent, or from being answered: it would wait behind it without end."""
+    if pgconn.pipeline_status != PipelineStatus.OFF:
+        return "a pipeline"
+    return "a COPY, a stream or another statement" if pgconn.transaction_status == TransactionStatus.ACTIVE else None
 
 
 def _can_roll_back(pgconn: PGconn) -> bool:

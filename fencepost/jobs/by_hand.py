@@ -1,8 +1,8 @@
 """Look at a job, cancel it, put it back: by hand, or by the application that enqueued it.
 
 Invariant: all of it happens on the caller's connection, in the caller's transaction. A refusal is an answer and leaves that
-transaction as it was. With `tenant`, and always in the transaction of a job that has one, another tenant's job is as one that
-is not there.
+transaction as it was. With `tenant`, another tenant's job is as one that is not there; in the transaction of a job that has a
+tenant so is any other's, whatever is said.
 """
 
 from __future__ import annotations

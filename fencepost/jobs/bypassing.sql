@@ -1,5 +1,5 @@
 -- bypassing: which of these roles row-level security does not apply to, though tables outside the queue have some; and
--- whether the one that acts owns such tables without the security being forced on owners, with what forces it.
+-- which own such tables without the security being forced on owners, with what forces it.
 select
     r.rolname as role,
     case when r.rolsuper then 'superuser' when r.rolbypassrls then 'BYPASSRLS' else 'owner' end as reason,
@@ -17,7 +17,7 @@ where r.rolname = any (%(roles)s::text[])
     and n.nspname not in ('information_schema', 'fencepost') and not starts_with(n.nspname, 'pg_')
     and (
         r.rolsuper or r.rolbypassrls
-        or (r.rolname = %(acting_as)s and not c.relforcerowsecurity and pg_has_role(r.oid, c.relowner, 'usage'))
+        or (%(owners_too)s and not c.relforcerowsecurity and pg_has_role(r.oid, c.relowner, 'usage'))
     )
 group by r.rolname, r.rolsuper, r.rolbypassrls
 order by r.rolname

@@ -14,7 +14,7 @@ from uuid import UUID
 from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
 from psycopg.rows import tuple_row
 
-from fencepost.handlers import Handler, kind_of, registered
+from fencepost.handlers import kind_of, registered
 from fencepost.job import InvalidJob, as_timedelta
 from fencepost.jobs.payload import NotJson, encode
 from fencepost.jobs.sql import statement
@@ -60,7 +60,7 @@ def enqueue(
     priority: lower runs first.
     run_at, after: when it is due, as an aware datetime, or in seconds (or a timedelta) from now. Give one of them.
     max_attempts, max_runtime: for this job, in place of the handler's.
-    unique_key: if a queued or running job has the key, that one's id comes back and nothing is enqueued.
+    unique_key: if a queued or running job of the tenant has the key, that one's id comes back and nothing is enqueued.
 
     Raises InvalidJob for what can't be enqueued, and whatever psycopg raises.
     """
@@ -68,7 +68,7 @@ def enqueue(
     # Whatever kind of cursor and row the connection gives by itself.
     with Cursor(conn, row_factory=tuple_row) as cursor:
         cursor.execute(statement("enqueue", enqueue_settings().schema), arguments)
-        return cast("tuple[int]", cursor.fetchone())[0]
+        return _id(cursor.fetchone(), arguments["kind"])
 
 
 async def aenqueue(
@@ -89,7 +89,7 @@ async def aenqueue(
     arguments = _arguments(conn, kind, payload, tenant, queue, priority, run_at, after, max_attempts, max_runtime, unique_key)
     async with AsyncCursor(conn, row_factory=tuple_row) as cursor:
         await cursor.execute(statement("enqueue", enqueue_settings().schema), arguments)
-        return cast("tuple[int]", await cursor.fetchone())[0]
+        return _id(await cursor.fetchone(), arguments["kind"])
 
 
 def _arguments(
@@ -122,15 +122,20 @@ def _arguments(
         _need_moment(run_at)
     delay = None if after is None else _duration("after", after)
     whose = getattr(conn, "job_tenant", None) if isinstance(tenant, Own) else tenant
+    # On a connection that a job has bound itself only the server knows.
+    inherit = isinstance(tenant, Own) and whose is None
+    needed = known is not None and not known.tenantless and bool(enqueue_settings().tenant_setting)
+    if needed and whose is None and not inherit:
+        raise _needs_a_tenant(name)
     limit = None if max_runtime is None else _duration("max_runtime", max_runtime)
     if limit is not None and not timedelta(0) < limit < MOST_RUNTIME:
         raise InvalidJob(f"max_runtime must be more than 0, and less than {MOST_RUNTIME.days} days")
     return {
         "kind": name,
         "payload": text,
-        "tenant": _tenant(whose, name, known),
-        # On a connection that a job has bound itself only the server knows.
-        "inherit": tenant is Own.tenant and whose is None,
+        "tenant": tenant_text(whose),
+        "inherit": inherit,
+        "needed": needed,
         "queue": queue,
         "priority": priority,
         "run_at": run_at,
@@ -195,10 +200,15 @@ def _duration(name: str, value: float | timedelta) -> timedelta:
     return duration
 
 
-def _tenant(tenant: Tenant, kind: str, known: Handler | None) -> str | None:
-    if tenant is None and known is not None and not known.tenantless and enqueue_settings().tenant_setting:
-        raise InvalidJob(f"a job of kind {kind!r} needs a tenant: give tenant=…, or say tenantless=True in its handler")
-    return tenant_text(tenant)
+def _needs_a_tenant(kind: str) -> InvalidJob:
+    return InvalidJob(f"a job of kind {kind!r} needs a tenant: give tenant=…, or say tenantless=True in its handler")
+
+
+def _id(row: tuple[Any, ...] | None, kind: str) -> int:
+    (job_id,) = cast("tuple[int | None]", row)
+    if job_id is None:
+        raise _needs_a_tenant(kind)
+    return job_id
 
 
 def _need_text(name: str, value: str, limit: int) -> None:

@@ -4,7 +4,4 @@ select
     j.max_attempts, j.interruptions, j.fence, j.locked_until, j.locked_by, j.max_runtime, j.unique_key,
     j.progress::text as progress, j.result::text as result, j.last_error, j.cancel_requested_at, j.created_at,
     j.started_at, j.finished_at
-from fencepost.get(
-    %(id)s::bigint,
-    coalesce(%(tenant)s::text, nullif(current_setting('fencepost_job.tenant', true), ''))
-) j
+from fencepost.get(%(id)s::bigint, %(tenant)s::text) j

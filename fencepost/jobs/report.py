@@ -122,7 +122,7 @@ def bypassing_workers(conn: Connection[Any], schema: str) -> list[Row]:
     """Return the logins of running workers that row-level security does not apply to."""
     with conn.cursor(row_factory=tuple_row) as cursor:
         logins = [login for (login,) in cursor.execute(statement("worker_logins", schema))]
-    return _rows(conn, "bypassing", schema, {"roles": logins, "acting_as": ""})
+    return _rows(conn, "bypassing", schema, {"roles": logins, "owners_too": False})
 
 
 def _one(conn: Connection[Any], verb: str, schema: str, arguments: Row | None = None) -> Row:

@@ -1,5 +1,2 @@
 -- retry: by hand. The function is the same that any other language calls.
-select r.status, r.refused from fencepost.retry(
-    %(id)s::bigint,
-    coalesce(%(tenant)s::text, nullif(current_setting('fencepost_job.tenant', true), ''))
-) r
+select r.status, r.refused from fencepost.retry(%(id)s::bigint, %(tenant)s::text) r

@@ -121,9 +121,9 @@ async def hidden_tables(conn: AsyncConnection[Any], schema: str) -> list[HiddenT
     return await _rows(conn, HiddenTable, "hidden", schema, {})
 
 
-async def bypasses(conn: AsyncConnection[Any], schema: str, roles: list[str], acting_as: str) -> list[Bypass]:
-    """Return which of `roles` policies outside the queue do not apply to; of owners only the one that acts counts."""
-    return await _rows(conn, Bypass, "bypassing", schema, {"roles": roles, "acting_as": acting_as})
+async def bypasses(conn: AsyncConnection[Any], schema: str, roles: list[str]) -> list[Bypass]:
+    """Return which of `roles` policies outside the queue do not apply to."""
+    return await _rows(conn, Bypass, "bypassing", schema, {"roles": roles, "owners_too": True})
 
 
 async def policies(conn: AsyncConnection[Any], schema: str, acting_as: str) -> list[Policy]:

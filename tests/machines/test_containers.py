@@ -20,7 +20,7 @@ from support.waiting import wait_until
 
 RUN = ("-m", "fencepost", "run")
 HANDLERS = "handlers_for_tests,handlers_of_deaths,handlers_of_containers"
-SHORT = {"lease": "2s", "heartbeat": "0.3s"}
+SHORT = {"lease": "4s", "heartbeat": "0.6s"}
 
 
 @pytest.fixture

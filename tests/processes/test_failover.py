@@ -137,7 +137,7 @@ def test_what_only_the_lost_server_knew_holds_nobody_up(pair: Pair, start_superv
     """C45: an enqueue, a claim, a finish and a supervisor that the standby never heard of; each of its jobs comes to rest."""
     before, jobs = Jobs(pair.old), Jobs(pair.new)
     handlers = "handlers_for_tests,handlers_of_sessions"
-    settings = {"handlers": handlers, "lease": "2s", "heartbeat": "0.4s", "sweep": "0.3s", "log_level": "info"}
+    settings = {"handlers": handlers, "lease": "4s", "heartbeat": "0.8s", "sweep": "0.3s", "log_level": "info"}
     knows = start_supervisor(pair.url, concurrency=1, **settings)
     # So that it has a session that books deaths.
     before.wait_for(before.enqueue("kills_itself", max_attempts=1), "dead")
@@ -156,7 +156,7 @@ def test_what_only_the_lost_server_knew_holds_nobody_up(pair: Pair, start_superv
     flag.touch()
     before.wait_for(finished)
     # Longer than a lease: what the sweep has looked at on the old server lies before all that runs out on the new one.
-    late = before.enqueue("quick", after=2.2)
+    late = before.enqueue("quick", after=4.2)
     before.wait_for(late)
     pair.set_on_the_old(default_transaction_read_only="on")
     pair.promote()

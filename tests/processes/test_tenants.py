@@ -222,3 +222,36 @@ def test_what_a_job_has_left_in_its_session_is_named_with_its_kind(
         hostile_run.forget(database, role)
     named = {line["kind"]: line["left"] for line in supervisor.logs() if "left something in its session" in line["event"]}
     assert named == {f"leaves {way}": words for way, words in LEFT.items() if words}
+
+
+OPEN = ("an open COPY", "an open stream", "an open pipeline")
+
+
+def test_what_a_job_has_left_open_in_its_transaction_fails_it_and_nothing_is_written(
+    start_supervisor: Callable[..., Supervisor], jobs: Jobs, database: Database
+) -> None:
+    """Promises 3, 10: a COMMIT behind it would not be sent, or not be answered. Soon, and it costs neither slot nor worker."""
+    hostile_run.prepare(database, role=False)
+    supervisor = start_supervisor(handlers="hostile,handlers_for_tests,handlers_of_accidents", concurrency=1, max_attempts=1)
+    (worker,) = supervisor.wait_for_workers(1)
+    for way in OPEN:
+        for kind in (f"leaves {way}", f"leaves {way} at once"):
+            dead = jobs.wait_for(jobs.enqueue(kind, {"role": ""}), "dead", within=5)
+            assert "open in its transaction" in dead.last_error, (kind, dead.last_error)
+    assert database.value("select count(*) from test.effects") == 0
+    assert jobs.wait_for(jobs.enqueue("ok")).attempts == 1
+    assert supervisor.wait_for_workers(1) == [worker]
+
+
+def test_what_a_thread_still_sends_as_the_transaction_ends_is_in_it_or_nowhere(
+    start_supervisor: Callable[..., Supervisor], jobs: Jobs, database: Database
+) -> None:
+    """Promises 2, 9: behind the COMMIT it would be a transaction of its own, without tenant, role and fence."""
+    hostile_run.prepare(database, role=False)
+    database.execute("create table test.outside (run text); grant insert on test.outside to public")
+    start_supervisor(handlers="hostile", concurrency=2, max_attempts=1)
+    enqueued = [jobs.enqueue("races_its_end", {"turns": 150}) for _ in range(4)]
+    for job in enqueued:
+        jobs.wait_for(job, ("done", "dead"), within=30)
+    assert database.value("select count(*) from test.outside") > 0
+    assert database.value("select count(*) from test.outside where coalesce(run, '') = ''") == 0

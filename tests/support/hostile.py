@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -118,16 +119,32 @@ def leaves_another_open(_conn: Any, job: Job) -> None:
 
 def keeps_it(conn: Any, _job: Job) -> None:
     """For a later job to use; and use what an earlier one has kept."""
-    for old in kept:
-        with suppress(JobError, psycopg.Error):
+    for old in kept[-5:]:
+        with suppress(JobError, psycopg.Error, AttributeError):
             old.execute("select set_config('app.tenant', '79', false)")
-    kept[:] = [conn]
+    kept.append(conn)
 
 
-def leaves_a_copy_unread(conn: Any, _job: Job) -> None:
+def leaves_a_copy_open(conn: Any, _job: Job) -> None:
     """Ask for many rows and read one."""
-    with conn.cursor() as cursor, cursor.copy("copy (select * from test.invoices) to stdout") as rows:
-        rows.read()
+    copy = conn.cursor().copy("copy (select * from test.invoices i, test.invoices j) to stdout")
+    kept.append(copy)
+    copy.__enter__().read()
+
+
+def leaves_a_stream_open(conn: Any, _job: Job) -> None:
+    """Ask for many rows and read one, another way."""
+    rows = conn.cursor().stream("select * from test.invoices i, generate_series(1, 1000)")
+    kept.append(rows)
+    next(rows)
+
+
+def leaves_a_pipeline_open(conn: Any, job: Job) -> None:
+    """What is sent behind it is not answered."""
+    pipeline = conn.pipeline()
+    kept.append(pipeline)
+    pipeline.__enter__()
+    conn.execute("select set_config('app.tenant', '96', false)")
 
 
 WAYS: dict[str, Callable[[Any, Job], None]] = {
@@ -157,7 +174,10 @@ WAYS: dict[str, Callable[[Any, Job], None]] = {
     "a copy": hands_to_a_copy,
     "another transaction": leaves_another_open,
     "the connection": keeps_it,
-    "unread rows": leaves_a_copy_unread,
+    "an open COPY": leaves_a_copy_open,
+    "an open stream": leaves_a_stream_open,
+    "an open pipeline": leaves_a_pipeline_open,
+    "a view of a catalog's name": does("create temporary view pg_settings as select 1 as one"),
 }
 
 LEFT = {
@@ -171,6 +191,7 @@ LEFT = {
     "a prepared statement": "prepared statements",
     "statements that psycopg prepares": "",
     "a lock": "advisory locks",
+    "a view of a catalog's name": "temporary tables",
     "a channel": "LISTEN",
 }
 """What some of them leave, in the words of the log."""
@@ -219,6 +240,42 @@ for each in LEFT:
     handler(f"leaves {each}")(_leaves(each))
 
 
+def _leaves_open(name: str) -> Callable[..., None]:
+    """Return a handler that writes a row, and leaves one thing open in its one transaction."""
+
+    def leave(job: Job, *, role: str) -> None:
+        job.conn.execute("insert into test.effects (job, way) values (%s, %s)", [job.id, name])
+        WAYS[name](_Filled(job.conn, job, role), job)
+
+    return leave
+
+
+for each in ("an open COPY", "an open stream", "an open pipeline"):
+    handler(f"leaves {each}")(_leaves(each))
+    handler(f"leaves {each} at once", transaction=True)(_leaves_open(each))
+
+
+@handler("races_its_end")
+def races_its_end(job: Job, *, turns: int) -> None:
+    """Let a thread write as each transaction ends."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(turns):
+            with job.transaction() as conn:
+                thread = threading.Thread(target=_writes, args=(conn,))
+                thread.start()
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+
+
+def _writes(conn: Any) -> None:
+    with suppress(JobError, psycopg.Error):
+        while True:
+            conn.execute("insert into test.outside values (current_setting('fencepost_job.run', true))")
+
+
 class _Filled:
     """A connection that fills in what a statement of a way leaves open."""
 
@@ -240,9 +297,10 @@ def _expect(conn: Any, job: Job, clean: dict[str, Any] | None, file: str) -> Non
     if clean is not None:
         session = conn.execute(LOOK).fetchall()[0][0]
         found = {name: value for name, value in session.items() if value != clean[name]}
-    tenant = conn.execute("select current_setting('app.tenant', true)").fetchall()[0][0]
-    if tenant != job.tenant:
-        found["tenant"] = tenant
+    told = "select current_setting('app.tenant', true), current_setting('fencepost_job.tenant', true)"
+    tenants = conn.execute(told).fetchall()[0]
+    if tenants != (job.tenant, job.tenant):
+        found["tenant"] = tenants
     if clean is not None:
         count = conn.execute("select count(*) from test.invoices").fetchall()[0][0]
         if count != INVOICES // int(job.tenant or 0):

@@ -29,10 +29,14 @@ WRONG = """
 """
 
 
-def prepare(database: Database) -> str:
-    """Make the tables, and a role that the worker's login may take on; return its name."""
-    role = f"other_{database.name}"
+def prepare(database: Database, *, role: bool = True) -> str:
+    """Make the tables and, if it is wanted, a role that the worker's login may take on; return its name."""
     database.execute(TABLES)
+    return _make_role(database) if role else ""
+
+
+def _make_role(database: Database) -> str:
+    role = f"other_{database.name}"
     database.execute(
         f"""
         create role {role};

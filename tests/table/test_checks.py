@@ -308,6 +308,27 @@ def test_an_owner_whose_tables_do_not_force_their_policies_is_refused(
     fresh_database.execute(f'drop table public.invoices, public."Bills"; drop owned by "{other_role}"')
 
 
+def test_a_login_that_owns_is_refused_although_its_jobs_have_another_role(
+    other_role: str, fresh_database: Database, settings_of: SettingsOf
+) -> None:
+    """C66, C72: a connection that a job opens itself is the login's, and no policy would bind it."""
+    worker = fresh_database.worker
+    fresh_database.execute(
+        f"""
+        grant "{other_role}" to {worker};
+        grant usage on schema fencepost to "{other_role}";
+        grant execute on function fencepost.hold, fencepost.finish to "{other_role}";
+        """
+    )
+    protect_a_table(fresh_database, owner=worker, force=False)
+    settings = settings_of(job_role=other_role)
+    refusal = only(refusals(fresh_database.worker_url, settings))
+    assert refusal.what.startswith(f"{worker} owns public.invoices, and its row-level security is not forced")
+    fresh_database.execute(refusal.cure)
+    assert refusals(fresh_database.worker_url, settings) == []
+    fresh_database.execute(f'drop table public.invoices; drop owned by "{other_role}"')
+
+
 # ---- policies to which no tenant is an error
 
 

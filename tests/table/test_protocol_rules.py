@@ -360,7 +360,7 @@ def test_rule_19_a_job_finds_nothing_of_another_in_its_session(
     first = as_a_job_sees_it(session)
     for leave, _ in KEPT.values():
         first.execute(leave.encode())
-    session.clean("one")
+    session.clean("one", done=True)
     second = as_a_job_sees_it(session)
     found = [what for what, (_, look) in KEPT.items() if second.execute(look.encode()).fetchone() == (True,)]
     assert found == ([] if rule else list(KEPT))
@@ -375,7 +375,7 @@ def test_rule_19_what_cleans_a_session_is_no_prepared_statement(open_session: Ca
         backends.append(session.job_pgconn().backend_pid)
         if not rule and session._job is not None:
             session._job.prepare_threshold = 5
-        session.clean("one")
+        session.clean("one", done=True)
     assert (len(set(backends)) == 1) is rule
 
 

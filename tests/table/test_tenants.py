@@ -14,6 +14,7 @@ from fencepost import (
     InvalidJob,
     Job,
     JobError,
+    RetryRefused,
     UnknownJob,
     acancel,
     aenqueue,
@@ -69,6 +70,26 @@ def test_what_a_job_enqueues_is_its_tenants_unless_told_otherwise(conn: Connecti
 
     assert run(conn, follows, tenant=7).error is None
     assert tenants(conn) == ["7", "8", None, "7", None, "7", "7"]
+
+
+def test_what_needs_a_tenant_has_it_from_a_bound_connection_too(conn: Connection, database: Database) -> None:
+    """Only the server knows it there; where there is none, it is refused, and the caller's transaction is as it was."""
+    handler("needs")(lambda job: None)
+
+    @handler("follows", tenantless=True)
+    def follows(job: Job) -> None:
+        with psycopg.connect(database.url) as other:
+            job.bind(other)
+            if job.tenant is None:
+                with pytest.raises(InvalidJob, match="needs a tenant"):
+                    enqueue(other, "needs")
+            else:
+                enqueue(other, "needs")
+            enqueue(other, "follows")
+
+    assert run(conn, follows, tenant=7).error is None
+    assert run(conn, follows).error is None
+    assert tenants(conn) == ["7", "7", None]
 
 
 def test_a_coroutine_does_the_same(conn: Connection) -> None:
@@ -182,6 +203,39 @@ def test_a_job_reaches_its_own_tenants_jobs_and_no_others(conn: Connection) -> N
     seen.clear()
     assert run(conn, reaches).error is None
     assert seen == [False, False, False, False, True]
+
+
+def test_nor_does_a_job_that_names_another_tenant(conn: Connection) -> None:
+    """C70: what is said in a job's transaction narrows, and never widens."""
+    others = enqueue(conn, "waits", tenant=2)
+    seen: list[Any] = []
+
+    @handler("reaches")
+    def reaches(job: Job) -> None:
+        with job.transaction() as tx:
+            seen.append(get(tx, others, tenant=2))
+            seen.append(tx.execute("select count(*) from fencepost.get(%s, null)", [others]).fetchone())
+            for call in (cancel, retry):
+                with pytest.raises(UnknownJob):
+                    call(tx, others, tenant=2)
+
+    assert run(conn, reaches, tenant=1).error is None
+    assert seen == [None, (0,)]
+    assert get(conn, others).status == "queued"  # type: ignore[union-attr]
+
+
+def test_a_unique_key_is_its_tenants(conn: Connection) -> None:
+    """Another tenant's job with the key is neither found by it nor named, and keeps nobody's from being made."""
+    first, none = enqueue(conn, "ok", tenant=1, unique_key="k"), enqueue(conn, "ok", tenant=None, unique_key="k")
+    assert enqueue(conn, "ok", tenant=2, unique_key="k") not in (first, none)
+    assert enqueue(conn, "ok", tenant=1, unique_key="k") == first
+    assert enqueue(conn, "ok", tenant=None, unique_key="k") == none
+    cancel(conn, first)
+    retry(conn, first, tenant=1)
+    cancel(conn, first)
+    second = enqueue(conn, "ok", tenant=1, unique_key="k")
+    with pytest.raises(RetryRefused, match=f"of job {second}"):
+        retry(conn, first, tenant=1)
 
 
 def test_what_a_job_told_and_returned_is_its_tenants(conn: Connection, verbs: Verbs, jobs: Jobs, database: Database) -> None:
