@@ -183,7 +183,7 @@ def test_every_verb_works_in_an_odd_schema_without_a_search_path(in_odd_schema: 
         assert conn.execute("show search_path").fetchone() == ('""',)
         verbs = Verbs(conn, schema)
         job = enqueue(conn, "ok", {"n": 1}, tenant=1, unique_key="k")
-        assert enqueue(conn, "ok", unique_key="k") == job
+        assert enqueue(conn, "ok", tenant=1, unique_key="k") == job
         for ended in ("failed", "lost", "interrupted", "done"):
             assert verbs.lanes() == [("default", 0)]
             assert verbs.waiting().due == 1

@@ -27,7 +27,7 @@ TITLE = "Claims behind a transaction that stays open"
 
 BLOCKS, BLOCK = 10, 10_000
 """And one more block once the transaction has ended."""
-LIMIT, ALL_IN = 240.0, 570.0
+LIMIT, ALL_IN = 600.0, 1500.0
 """Seconds: a design that has taken so long begins no further block; nor does any once all have."""
 
 FILL = {
