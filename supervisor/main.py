@@ -192,7 +192,7 @@ async def _tick_until_done(state: State) -> None:
             limits.keep,
             cgroup.look,
             lambda: reap(state),
-            lambda: watch(state, gap),  # noqa: B023
+            lambda: watch(state, gap),  # noqa: B023  # called in this turn of the loop
             lambda: fill_slots(state),
             lambda: stall.put_off(state),
         ):

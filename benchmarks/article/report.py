@@ -96,7 +96,7 @@ def _plot(file: Path, draw: Callable[[Axes, Facts], None], facts: Facts) -> None
     import matplotlib as mpl  # noqa: PLC0415  # the page alone can be made without it
 
     mpl.use("agg")
-    from matplotlib import pyplot as plt  # noqa: PLC0415
+    from matplotlib import pyplot as plt  # noqa: PLC0415  # as above; and only once it knows where to draw
 
     with plt.rc_context({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}):
         figure, axes = plt.subplots(figsize=(7, 3.6), layout="constrained")

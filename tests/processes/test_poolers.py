@@ -44,7 +44,7 @@ def start_pooler(database: Database) -> Iterator[Callable[..., Pooler]]:
     yield start
     for one in started:
         print(f"---- the log of PgBouncer:\n{one.log()}")
-        one.stop()
+        one.close()
 
 
 @pytest.fixture

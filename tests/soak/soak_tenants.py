@@ -71,7 +71,7 @@ def test_nor_does_it_through_a_pooler(
         with capsys.disabled():
             hostile(start_supervisor, jobs, database, JOBS, pooler.url(), pooler="transaction", poll="0.2s")
     finally:
-        pooler.stop()
+        pooler.close()
 
 
 @pytest.mark.timeout(0)

@@ -67,7 +67,7 @@ class Pooler:
         file = Path(self.folder / "log")
         return file.read_text(errors="replace") if file.exists() else ""
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """End it, and leave nothing."""
         self._process.kill()
         self._process.wait(10)

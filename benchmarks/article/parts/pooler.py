@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import pwd
 import re
-import shutil
-import socket
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from typing import Any
 
 import psycopg
@@ -20,36 +15,25 @@ from article.lab import PATIENCE, Facts, Lab
 from article.missing import Missing
 from article.page import Section, number, one_line
 from fencepost import enqueue
-from fencepost.settings import Settings
 from support.databases import Database
+from support.poolers import Pooler, program
 from support.waiting import wait_until
 
 TITLE = "PgBouncer in transaction mode"
 
 REPEATED = 12
-INI = """\
-[databases]
-* = host=127.0.0.1 port={server}
-[pgbouncer]
-listen_addr = 127.0.0.1
-listen_port = {port}
-unix_socket_dir =
-auth_type = trust
-auth_file = {users}
-pool_mode = transaction
-default_pool_size = 1
-"""
 
 
 def measure(lab: Lab) -> Facts:
     """Have two clients share one connection to the server."""
-    program = shutil.which("pgbouncer", path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin"]))
-    if program is None:
+    found = program()
+    if found is None:
         raise Missing("no pgbouncer")
     facts: Facts = {
-        "version": subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
+        "version": subprocess.run([found, "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
     }
-    with lab.database() as database, _pgbouncer(lab, database, program) as url:
+    with lab.database() as database, closing(Pooler(database, default_pool_size=1)) as pooler:
+        url = pooler.url()
         for name, local in {"session setting": False, "local setting": True}.items():
             with psycopg.connect(url) as one, psycopg.connect(url) as other:
                 with one.transaction():
@@ -86,19 +70,17 @@ def _count_in_a_transaction(conn: Connection[Any]) -> int:
 
 
 def _fencepost(lab: Lab, database: Database, url: str) -> Facts:
-    """Ask `check`, and if it finds nothing, run the tenants' jobs through the pooler. As it is set up there, if it can be."""
-    settings = {"pooler": "transaction"} if "pooler" in Settings.model_fields else {}
-    check = lab.fencepost("check", url=url, **settings)
+    """Ask `check`, and if it finds nothing, run the tenants' jobs through the pooler."""
+    check = lab.fencepost("check", url=url, pooler="transaction")
     lines = [line.strip() for line in (check.stdout + check.stderr).splitlines()]
     said = [line for line in lines if line.startswith(("refused", "waits", "cure"))] or list(filter(None, lines))
     facts: Facts = {
-        "setting": bool(settings),
         "exit": check.returncode,
         "said": one_line(re.sub(r"port \d+", "port 6432", "; ".join(said).replace(database.worker, "worker"))),
     }
     if check.returncode == 0:
         jobs = {tenant: enqueue(database.owner, "count", tenant=tenant) for tenant in range(1, 21)}
-        with lab.supervisor(url, concurrency=2, **settings):
+        with lab.supervisor(url, concurrency=2, pooler="transaction"):
             done = "select count(*) from fencepost.jobs where status in ('done', 'dead')"
             wait_until(lambda: database.value(done) == len(jobs), within=PATIENCE)
         right = (
@@ -106,45 +88,6 @@ def _fencepost(lab: Lab, database: Database, url: str) -> Facts:
         )
         facts |= {"jobs": len(jobs), "right": database.value(right, [lab.first_tenant])}
     return facts
-
-
-@contextmanager
-def _pgbouncer(lab: Lab, database: Database, program: str) -> Iterator[str]:
-    with lab.folder() as folder, socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-        probe.close()
-        users = folder / "users"
-        users.write_text(f'"{database.worker}" ""\n', encoding="utf-8")
-        ini = folder / "pgbouncer.ini"
-        ini.write_text(INI.format(server=database.server.port, port=port, users=users), encoding="utf-8")
-        folder.chmod(0o755)
-        # As PostgreSQL does, it refuses to be root.
-        user = database.server.installation.user
-        process = subprocess.Popen(
-            [program, str(ini)],
-            user=user,
-            group=pwd.getpwnam(user).pw_gid if user else None,
-            extra_groups=[] if user else None,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        url = database.worker_url.replace(f":{database.server.port}/", f":{port}/")
-        try:
-            wait_until(lambda: _answers(url), within=PATIENCE, what="PgBouncer's start")
-            yield url
-        finally:
-            process.kill()
-            process.wait()
-
-
-def _answers(url: str) -> bool:
-    try:
-        psycopg.connect(url).close()
-    except psycopg.OperationalError:
-        return False
-    return True
 
 
 def tell(facts: Facts) -> Section:
@@ -155,10 +98,8 @@ def tell(facts: Facts) -> Section:
         told = (
             f"with FENCEPOST_POOLER=transaction had {ours['right']} of {ours['jobs']} tenants' jobs count their own invoices."
         )
-    elif ours["setting"]:
-        told = f"with FENCEPOST_POOLER=transaction refuses it: “{ours['said']}”."
     else:
-        told = f"has no setting for it as yet; `fencepost check` exits with {ours['exit']} and says: “{ours['said']}”."
+        told = f"with FENCEPOST_POOLER=transaction refuses it: “{ours['said']}”."
     return Section(
         article="not measured.",
         here=f"with PgBouncer {facts['version']} one client's session setting shows the other client, who has set nothing, "
