@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, Protocol
-from uuid import UUID
+from uuid import NAMESPACE_OID, UUID, uuid5
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -166,8 +166,7 @@ class Job:
     """The job that a handler runs.
 
     `attempt` counts from 1; `tenant` is always a str, or None for a handler that is tenantless; `conn` is the run's one
-    transaction if the handler says `transaction=True`. `idempotency_key` is the same in every run of the job: give it to
-    whatever acts in the world outside, since a run may be repeated.
+    transaction if the handler says `transaction=True`.
     """
 
     id: int
@@ -176,7 +175,7 @@ class Job:
     attempt: int
     max_attempts: int
     tenant: str | None
-    idempotency_key: UUID
+    _name: str = field(repr=False)
     _transactions: Transactions = field(repr=False)
     _report: Callable[[float, float | None], None] = field(repr=False)
     _conn: Any = field(default=None, repr=False)
@@ -204,6 +203,11 @@ class Job:
         `conn` is an AsyncConnection of psycopg's, or an AsyncConnection or AsyncSession of SQLAlchemy's.
         """
         await self._transactions.abind(conn)
+
+    @property
+    def idempotency_key(self) -> UUID:
+        """The same in every run of the job: give it to whatever acts in the world outside, since a run may be repeated."""
+        return uuid5(NAMESPACE_OID, self._name)
 
     @property
     def conn(self) -> Any:

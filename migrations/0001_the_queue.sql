@@ -19,18 +19,36 @@ create table fencepost.schema_version (
     constraint there_is_one_version check (only_row)
 );
 
+-- What is right by itself, whatever state the job is in, is a type. It is looked at as it is written: a CHECK of the table's is
+-- planned and evaluated with each update of a row, and so twice a job.
+create domain fencepost.queue_name as text
+    constraint queue_has_a_name check (value <> '' and octet_length(value) <= 128);
+create domain fencepost.kind_name as text
+    constraint kind_has_a_name check (value <> '' and octet_length(value) <= 256);
+create domain fencepost.tenant as text
+    constraint tenant_is_not_blank check (value !~ '^\s*$' and octet_length(value) <= 256);
+create domain fencepost.unique_name as text
+    constraint unique_key_has_a_name check (value <> '' and octet_length(value) <= 1024);
+create domain fencepost.budget as int
+    constraint a_budget_allows_one_attempt check (value >= 1);
+-- Within what every client can read: a claim that can't be read is a job that runs for no one.
+create domain fencepost.moment as timestamptz
+    constraint run_at_is_a_date check (value >= '0001-01-02 00:00+00' and value < '9999-12-31 00:00+00');
+create domain fencepost.duration as interval
+    constraint max_runtime_is_a_duration check (value > interval '0' and value < interval '10000 days');
+
 create table fencepost.jobs (
     id bigint generated always as identity primary key,
-    queue text not null default 'default',
-    kind text not null,
+    queue fencepost.queue_name not null default 'default',
+    kind fencepost.kind_name not null,
     payload jsonb not null default '{}',
-    tenant_id text,
+    tenant_id fencepost.tenant,
     priority int not null default 0,
-    run_at timestamptz not null default now(),
+    run_at fencepost.moment not null default now(),
     status text not null default 'queued',
     attempts int not null default 0,
     -- Null until the first claim, if the enqueuer did not say: then the handler's, which only a worker knows.
-    max_attempts int,
+    max_attempts fencepost.budget,
     interruptions int not null default 0,
     -- Counts claims. It never goes down, not even when an attempt is given back.
     fence bigint not null default 0,
@@ -38,8 +56,8 @@ create table fencepost.jobs (
     -- The worker's random name and the number of its claim: unlike the fence it is not repeated after a failover that
     -- lost commits, and unlike host and pid it is not repeated by the next container.
     locked_by text,
-    max_runtime interval,
-    unique_key text,
+    max_runtime fencepost.duration,
+    unique_key fencepost.unique_name,
     progress jsonb,
     result jsonb,
     last_error text,
@@ -58,16 +76,8 @@ create table fencepost.jobs (
     constraint attempts_stay_in_budget check (attempts >= 0 and attempts <= coalesce(max_attempts, 0)),
     constraint a_waiting_job_has_attempts_left
         check (status <> 'queued' or max_attempts is null or attempts < max_attempts),
-    constraint a_budget_allows_one_attempt check (max_attempts >= 1),
     constraint a_waiting_job_is_not_to_be_cancelled check (status <> 'queued' or cancel_requested_at is null),
-    constraint a_run_was_claimed check (fence >= attempts and interruptions >= 0 and fence >= interruptions),
-    -- Within what every client can read: a claim that can't be read is a job that runs for no one.
-    constraint run_at_is_a_date check (run_at >= '0001-01-02 00:00+00' and run_at < '9999-12-31 00:00+00'),
-    constraint max_runtime_is_a_duration check (max_runtime > interval '0' and max_runtime < interval '10000 days'),
-    constraint queue_has_a_name check (queue <> '' and octet_length(queue) <= 128),
-    constraint kind_has_a_name check (kind <> '' and octet_length(kind) <= 256),
-    constraint tenant_is_not_blank check (tenant_id !~ '^\s*$' and octet_length(tenant_id) <= 256),
-    constraint unique_key_has_a_name check (unique_key <> '' and octet_length(unique_key) <= 1024)
+    constraint a_run_was_claimed check (fence >= attempts and interruptions >= 0 and fence >= interruptions)
 );
 
 -- Claims walk this index in order. It still holds the entries of claimed jobs while an old transaction is open
@@ -83,7 +93,9 @@ create unique index jobs_unique_key on fencepost.jobs (unique_key, coalesce(tena
     where unique_key is not null and status in ('queued', 'running');
 
 create table fencepost.job_runs (
-    job_id bigint not null references fencepost.jobs (id) on delete cascade,
+    -- No foreign key, which would look the job up and lock it with each finish, that has just written it. The other way round
+    -- a trigger stands for it: runs go with their job.
+    job_id bigint not null,
     fence bigint not null,
     attempt int not null,
     worker text not null,
@@ -100,6 +112,25 @@ create table fencepost.job_runs (
     constraint outcome_is_known check (outcome in
         ('done', 'failed', 'crashed', 'overran', 'lost', 'interrupted', 'snoozed', 'cancelled'))
 );
+
+create function fencepost.forget_runs() returns trigger
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if tg_op = 'TRUNCATE' then
+        -- Not by the same verb: both may be truncated in one statement.
+        delete from fencepost.job_runs;
+    else
+        delete from fencepost.job_runs r using gone where r.job_id = gone.id;
+    end if;
+    return null;
+end
+$$;
+
+create trigger runs_go_with_their_job after delete on fencepost.jobs
+    referencing old table as gone for each statement execute function fencepost.forget_runs();
+create trigger runs_go_with_all_jobs after truncate on fencepost.jobs
+    for each statement execute function fencepost.forget_runs();
 
 create table fencepost.supervisors (
     name text primary key,
@@ -232,42 +263,51 @@ declare
     next_status text;
 begin
     -- By primary key: `status = 'running'` here could be planned over the index of leases and walk its dead entries.
-    select j.attempts, j.max_attempts, j.interruptions, j.cancel_requested_at, j.started_at, j.tenant_id, j.locked_by, j.queue
-    into job
-    from fencepost.jobs j
-    where j.id = job_id and j.fence = fence and j.locked_by = name and j.locked_until is not null
-    for no key update;
+    if outcome = 'done' then
+        -- What has returned is done, whatever else was asked for meanwhile: there is nothing to read first.
+        update fencepost.jobs j set
+            status = 'done', locked_until = null, locked_by = null, result = result, finished_at = clock_timestamp(),
+            last_error = coalesce(summary, j.last_error)
+        where j.id = job_id and j.fence = fence and j.locked_by = name and j.locked_until is not null
+        returning j.attempts, j.started_at, j.tenant_id into job;
+    else
+        select j.attempts, j.max_attempts, j.interruptions, j.cancel_requested_at, j.started_at, j.tenant_id, j.queue
+        into job
+        from fencepost.jobs j
+        where j.id = job_id and j.fence = fence and j.locked_by = name and j.locked_until is not null
+        for no key update;
+    end if;
     if not found then
         return exists (select from fencepost.job_runs r
                        where r.job_id = job_id and r.fence = fence and r.worker = name and r.outcome = outcome);
     end if;
 
-    -- Interrupted twenty times, a job is more likely to be what gets its pod evicted than to be unlucky.
-    given_back := outcome = 'snoozed' or (outcome = 'interrupted' and job.interruptions < 20);
-    next_status := case
-        when outcome = 'done' then 'done'
-        when outcome = 'cancelled' or job.cancel_requested_at is not null then 'cancelled'
-        when given_back then 'queued'
-        when final or job.attempts >= job.max_attempts then 'dead'
-        else 'queued'
-    end;
+    if outcome <> 'done' then
+        -- Interrupted twenty times, a job is more likely to be what gets its pod evicted than to be unlucky.
+        given_back := outcome = 'snoozed' or (outcome = 'interrupted' and job.interruptions < 20);
+        next_status := case
+            when outcome = 'cancelled' or job.cancel_requested_at is not null then 'cancelled'
+            when given_back then 'queued'
+            when final or job.attempts >= job.max_attempts then 'dead'
+            else 'queued'
+        end;
 
-    update fencepost.jobs j set
-        status = next_status,
-        attempts = j.attempts - given_back::int,
-        interruptions = j.interruptions + (outcome = 'interrupted')::int,
-        locked_until = null,
-        locked_by = null,
-        run_at = case
-            when next_status = 'queued' and outcome in ('failed', 'crashed', 'overran', 'snoozed')
-                -- At most a century: what a handler asks for must not be a date that fails, and wedges the job.
-                then clock_timestamp() + least(wait, interval '36500 days')
-            else j.run_at
-        end,
-        result = case when next_status = 'done' then result end,
-        last_error = coalesce(summary, j.last_error),
-        finished_at = case when next_status <> 'queued' then clock_timestamp() end
-    where j.id = job_id;
+        update fencepost.jobs j set
+            status = next_status,
+            attempts = j.attempts - given_back::int,
+            interruptions = j.interruptions + (outcome = 'interrupted')::int,
+            locked_until = null,
+            locked_by = null,
+            run_at = case
+                when next_status = 'queued' and outcome in ('failed', 'crashed', 'overran', 'snoozed')
+                    -- At most a century: what a handler asks for must not be a date that fails, and wedges the job.
+                    then clock_timestamp() + least(wait, interval '36500 days')
+                else j.run_at
+            end,
+            last_error = coalesce(summary, j.last_error),
+            finished_at = case when next_status <> 'queued' then clock_timestamp() end
+        where j.id = job_id;
+    end if;
 
     insert into fencepost.job_runs (job_id, fence, attempt, worker, tenant_id, started_at, outcome, error, stack, max_rss)
     values (job_id, fence, job.attempts, name, job.tenant_id, job.started_at, outcome, error, stack, max_rss);

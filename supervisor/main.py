@@ -24,6 +24,7 @@ from setproctitle import setproctitle
 from fencepost import checks
 from fencepost import settings as settings_module
 from fencepost.board import boottime
+from fencepost.jobs.sql import read_all
 from fencepost.logs import sink
 from fencepost.settings import Settings
 from fencepost.supervisor import cgroup, container
@@ -62,6 +63,8 @@ def run(settings: Settings) -> int:
     sink.own_description()
     become_subreaper()
     cgroup.start()
+    # Before the first fork: the workers have them too.
+    read_all(settings.schema)
     allow_descriptors(settings.concurrency)
     if not settings.preload:
         return _supervise(settings, held)

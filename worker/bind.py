@@ -64,7 +64,7 @@ async def abind(conn: Any, schema: str, name: str, context: Context) -> None:
 
 
 def _text(verb: str, schema: str) -> Any:
-    return statement(verb, schema).as_string()
+    return statement(verb, schema).decode()
 
 
 def _named(text: str) -> Any:

@@ -12,7 +12,8 @@ import psycopg
 
 from fencepost.board import Phase, Record, boottime
 from fencepost.handlers import registered
-from fencepost.jobs.claim import Claim, claim, held, lanes
+from fencepost.job import Outcome
+from fencepost.jobs.claim import Claim, claim, finish_and_claim, held, lanes
 from fencepost.settings import Settings
 from fencepost.start import WorkerStart, claim_name
 from fencepost.worker.lanes import Lanes
@@ -41,6 +42,7 @@ class Claims:
         self._patience = patience
         self._lanes = Lanes(start.settings.queues)
         self._max_attempts = budgets(start.settings)
+        self._lease = timedelta(seconds=start.settings.lease)
         self.number = 0
         self.claimed_at = 0.0
         self.searched = False
@@ -50,11 +52,8 @@ class Claims:
 
     def next(self) -> Claim | None:
         """Claim one job, if there is one."""
-        self.number += 1
-        # Before the claim is sent: the server's lease begins later than ours.
-        self.claimed_at = boottime()
+        self._begin()
         self._line.say(Record(Phase.claiming, claim=self.number, claimed_at=self.claimed_at))
-        self.searched = self._sent = False
         try:
             found = self._search(claim_name(self._start.name, self.number))
         except Exception as error:  # noqa: BLE001  # an answer that can't be read is a lost one
@@ -63,6 +62,51 @@ class Claims:
         self.searched = True
         self._patience.answered()
         return found
+
+    def may_follow(self) -> bool:
+        """Whether the next claim may travel with a finish: there are lanes, and the whole need not be looked at first."""
+        orders = self._line.orders
+        return (
+            not (orders.drain or orders.leave or orders.pause)
+            and bool(self._lanes.in_order())
+            and not self._lanes.may_look_at_all(boottime(), busy=True)
+        )
+
+    def next_with_finish(self, run: Claim, outcome: Outcome) -> tuple[bool, Claim | None]:
+        """Write the outcome of `run` and claim the next job, in one commit; return whether the run held its job to the end.
+
+        What is said meanwhile is that the run is finishing: its heartbeat goes on, and a claim that nobody comes to know of is
+        found under this worker's name. Raises psycopg.Error: then neither is known to be done.
+        """
+        self._begin()
+        held_to_the_end, found = finish_and_claim(
+            self._session.claims(),
+            self._settings.schema,
+            run,
+            outcome,
+            name=claim_name(self._start.name, self.number),
+            lanes=self._lanes.in_order(),
+            max_attempts=self._max_attempts,
+            lease=self._lease,
+        )
+        if found is not None:
+            self._lanes.took(found)
+        self._patience.answered()
+        return held_to_the_end, found
+
+    def after_finish(self, error: Exception) -> Claim | None:
+        """Find out what became of the claim that travelled with a finish, once that finish has been sent again by itself."""
+        if is_an_answer(error):
+            return None
+        self._line.say(Record(Phase.claiming, claim=self.number, claimed_at=boottime()))
+        self._sent = True
+        return self._after(error)
+
+    def _begin(self) -> None:
+        self.number += 1
+        # Before the claim is sent: the server's lease begins later than ours.
+        self.claimed_at = boottime()
+        self.searched = self._sent = False
 
     def came_too_late(self) -> bool:
         """Whether what was claimed must not be started any more: its lease is all but over, or the order to drain came."""
@@ -100,7 +144,7 @@ class Claims:
             name=name,
             lanes=in_order,
             max_attempts=self._max_attempts,
-            lease=timedelta(seconds=self._settings.lease),
+            lease=self._lease,
         )
         if found is not None:
             self._lanes.took(found)
@@ -123,8 +167,11 @@ class Claims:
             try:
                 self._session.end_old_sessions()
                 mine = held(self._session.claims(), self._settings.schema, self._start.name)
+                # By its name: a server that knows less than the one before may still show one of ours that is long over.
+                name = claim_name(self._start.name, self.number)
+                adopted = next((claim for claim in mine if claim.name == name), None)
             except psycopg.Error as again:
                 self._patience.note("claim", again)
             else:
                 self._patience.answered()
-                return mine[0] if mine else None
+                return adopted

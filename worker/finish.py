@@ -32,11 +32,12 @@ class Finishes:
         self._schema = schema
         self._session = session
         self._patience = patience
+        self._log = log.bind()
 
     def write(self, claim: Claim, outcome: Outcome) -> None:
         """Write the outcome of the run under `claim`."""
         if outcome.ended is Ended.lost:
-            log.warning("the lease was lost: this run is void")
+            self._log.warning("the lease was lost: this run is void")
             return
         try:
             held_to_the_end = self._sent(claim, outcome)
@@ -44,12 +45,16 @@ class Finishes:
             # The server has answered, with a no, and would again: what it refuses must not wedge the job.
             outcome = refused(outcome, error)
             held_to_the_end = self._sent(claim, outcome)
+        self.tell(outcome, held_to_the_end=held_to_the_end)
+
+    def tell(self, outcome: Outcome, *, held_to_the_end: bool) -> None:
+        """Log how a run ended: with `outcome`, unless it no longer held its job."""
         if not held_to_the_end:
-            log.warning("the lease was lost: this run is void", outcome=outcome.ended.value)
+            self._log.warning("the lease was lost: this run is void", outcome=outcome.ended.value)
         elif outcome.ended in (Ended.done, Ended.snoozed):
-            log.debug("run ended", outcome=outcome.ended.value)
+            self._log.debug("run ended", outcome=outcome.ended.value)
         else:
-            log.info("run ended", outcome=outcome.ended.value, error=outcome.summary)
+            self._log.info("run ended", outcome=outcome.ended.value, error=outcome.summary)
 
     def is_done_on_record(self, claim: Claim) -> bool:
         """Whether the run's own transaction has finished the job: asked when the answer to its COMMIT was lost."""

@@ -11,6 +11,7 @@ Known gap: a thread that no Python code runs in (a library's pool) is not seen.
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # getsignal of the module `signal` makes an enum of each answer
 import contextlib
 import errno
 import os
@@ -42,7 +43,7 @@ class Footprint:
     limits: tuple[tuple[int, int], ...]
     identity: tuple[tuple[int, int, int], ...]
     niceness: int
-    environment: dict[str, str]
+    environment: dict[bytes, bytes]
     modules: int
 
 
@@ -51,16 +52,16 @@ def footprint(descriptors: tuple[int, ...]) -> Footprint:
     return Footprint(
         threads=frozenset(sys._current_frames()),
         children=frozenset(_living_children()),
-        handlers=tuple(signal.getsignal(number) for number in SIGNALS),
+        handlers=tuple(map(_signal.getsignal, SIGNALS)),
         mask=frozenset(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
         descriptors=tuple(_identity(fd) for fd in descriptors),
         few_free=_few_descriptors_are_free(),
         directory=_identity("."),
         umask=_umask(),
-        limits=tuple(resource.getrlimit(limit) for limit in LIMITS),
+        limits=tuple(map(resource.getrlimit, LIMITS)),
         identity=(os.getresuid(), os.getresgid()),
         niceness=os.getpriority(os.PRIO_PROCESS, 0),
-        environment=dict(os.environ),
+        environment=_environment().copy(),
         modules=len(sys.modules),
     )
 
@@ -121,14 +122,19 @@ def put_back_environment(before: Footprint) -> None:
     What a job has added stays if it has imported something for the first time: a library may have set it for itself, and will
     not do so again.
     """
-    if os.environ == before.environment:
+    if _environment() == before.environment:
         return
     for name, value in before.environment.items():
-        if os.environ.get(name) != value:
-            os.environ[name] = value
+        if os.environb.get(name) != value:
+            os.environb[name] = value
     if len(sys.modules) == before.modules:
-        for name in os.environ.keys() - before.environment.keys():
-            del os.environ[name]
+        for name in os.environb.keys() - before.environment.keys():
+            del os.environb[name]
+
+
+def _environment() -> dict[bytes, bytes]:
+    """Return what os.environ holds, as it is held: decoded name by name it takes longer than all the rest here."""
+    return os.environb._data  # type: ignore[attr-defined,no-any-return]  # noqa: SLF001
 
 
 def _umask() -> int:

@@ -19,6 +19,7 @@ from fencepost.start import WorkerStart
 from fencepost.worker.claim import Claims
 from fencepost.worker.finish import Finishes
 from fencepost.worker.leftovers import (
+    Footprint,
     end_programs,
     footprint,
     left_behind,
@@ -54,21 +55,27 @@ class Worker:
         self._stacks = Stacks(start.stacks)
         self._memory = start.memory
         self._deadline = _deadline()
+        # As the last job has left this process: a worker in which one has changed anything runs no other.
+        self._before: Footprint | None = None
         self._ran = 0
         self._leaving = False
+        # Bound once: unbound, what is not to be logged costs as much as what is.
+        self._log = log.bind()
 
     def work(self) -> None:
         """Claim and run until told to leave, or until this process is not what it was."""
-        while not self._leaving:
+        claim: Claim | None = None
+        while claim is not None or not self._leaving:
             orders = self._line.orders
-            if orders.drain or orders.leave:
-                break
-            claim = None if orders.pause else self._claims.next()
+            if claim is None:
+                if orders.drain or orders.leave:
+                    break
+                claim = None if orders.pause else self._claims.next()
             if claim is not None and self._claims.came_too_late():
                 self._finishes.write(claim, Outcome(Ended.interrupted, summary="claimed, and given back before it started"))
+                claim = None
             elif claim is not None:
-                self._run(claim)
-                self._look_at_itself()
+                claim = self._run(claim)
             elif orders.pause or self._claims.searched:
                 # In this order: a wake-up is counted first, then those are woken whose record says idle. One that came
                 # while we looked is seen in the count, a later one comes by the line.
@@ -94,7 +101,9 @@ class Worker:
                 jobs=self._ran,
             )
 
-    def _run(self, claim: Claim) -> None:
+    def _run(self, claim: Claim) -> Claim | None:
+        """Run what was claimed and finish it; return what was claimed next, where that could be done in one."""
+        following = None
         handler = handler_of(claim.kind)
         limit = claim.max_runtime or handler.max_runtime or timedelta(seconds=self._settings.max_runtime)
         running = Record(
@@ -106,22 +115,24 @@ class Worker:
             max_attempts=claim.max_attempts,
             claimed_at=self._claims.claimed_at,
             max_runtime=limit.total_seconds(),
+            retry_in=wait_before_next(None, self._settings, claim.attempt).total_seconds(),
             kind=claim.kind,
             tenant=claim.tenant or "",
         )
         with bound_contextvars(job=claim.id, kind=claim.kind, attempt=claim.attempt, fence=claim.fence, tenant=claim.tenant):
             self._stop.install()
             self._stacks.install()
-            before = footprint(self._line.descriptors)
+            before = self._before or footprint(self._line.descriptors)
             self._line.say(running)
             if self._deadline is not None:
                 # Should the supervisor not come to it (protocol, rule 13): this process, if not what it has started.
                 self._deadline.at(running.kills_itself_at(self._settings.kill_grace))
-            log.debug("run started")
-            # The handler's own code, so it is asked while the record says that its job runs.
-            wait = wait_before_next(handler, self._settings, claim.attempt)
-            running = replace(running, retry_in=wait.total_seconds())
-            self._line.say(running)
+            self._log.debug("run started")
+            if handler.wait is not None:
+                # The handler's own code, so it is asked while the record says that its job runs.
+                wait = wait_before_next(handler, self._settings, claim.attempt)
+                running = replace(running, retry_in=wait.total_seconds())
+                self._line.say(running)
 
             outcome, finished = self._outcome(claim, handler, running)
             timer = stop_timers()
@@ -129,14 +140,31 @@ class Worker:
             reap_dead_programs(before)
             put_back_environment(before)
             line = self._line.has_ended()
-            if left := left_behind(before, footprint(self._line.descriptors), timer=timer, line=line):
+            self._before = footprint(self._line.descriptors)
+            if left := left_behind(before, self._before, timer=timer, line=line):
                 log.warning("the job left something behind: its worker is replaced", left=left)
                 self._leaving = self._line.lost = True
                 end_programs(before)
                 outcome = replace(outcome, wait=max(outcome.wait, AFTER_LEFTOVERS))
+            self._look_at_itself()
             if not finished:
-                self._finishes.write(claim, outcome)
+                following = self._finish(claim, outcome)
             self._session.clean(claim.kind, done=outcome.ended is Ended.done)
+        return following
+
+    def _finish(self, claim: Claim, outcome: Outcome) -> Claim | None:
+        """Write the outcome, and claim the next job in the same commit, unless this worker is to claim no more."""
+        if self._leaving or outcome.ended is Ended.lost or not self._claims.may_follow():
+            self._finishes.write(claim, outcome)
+            return None
+        try:
+            held_to_the_end, following = self._claims.next_with_finish(claim, outcome)
+        except Exception as error:  # noqa: BLE001  # as for a claim
+            # The finish first, and by itself: it is answered the same if it was carried out, and until then the job is ours.
+            self._finishes.write(claim, outcome)
+            return self._claims.after_finish(error)
+        self._finishes.tell(outcome, held_to_the_end=held_to_the_end)
+        return following
 
     def _finishing(self, running: Record) -> None:
         """Say that no code of the job runs any more. How long its finish may take is for the supervisor to decide."""

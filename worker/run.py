@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import inspect
 import json
 import math
@@ -15,7 +16,6 @@ import os
 import resource
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -24,6 +24,7 @@ from typing import Any
 
 import psycopg
 import tenacity
+from tenacity.wait import wait_base
 
 from fencepost.handlers import Handler
 from fencepost.job import Cancel, Ended, GiveUp, Job, JobError, Outcome, Retry, Snooze, Stopped
@@ -33,6 +34,8 @@ from fencepost.settings import Settings
 from fencepost.worker.errors import SUMMARY, clean, describe, summarize
 from fencepost.worker.stop import Stop
 from fencepost.worker.transactions import RunTransactions
+
+_RETRYING = tenacity.Retrying()
 
 EXECUTOR = "job-executor"
 PATIENCE_WITH_TASKS = 1.0
@@ -166,7 +169,6 @@ class Run:
 
 def job_of(claim: Claim, schema: str, transactions: RunTransactions, report: Callable[[float, float | None], None]) -> Job:
     """Return what was claimed as its handler sees it."""
-    name = f"{schema}/{claim.id}/{claim.created_at.timestamp()}"
     return Job(
         id=claim.id,
         kind=claim.kind,
@@ -174,7 +176,7 @@ def job_of(claim: Claim, schema: str, transactions: RunTransactions, report: Cal
         attempt=claim.attempt,
         max_attempts=claim.max_attempts,
         tenant=claim.tenant,
-        idempotency_key=uuid.uuid5(uuid.NAMESPACE_OID, name),
+        _name=f"{schema}/{claim.id}/{claim.created_at.timestamp()}",
         _transactions=transactions,
         _report=report,
     )
@@ -214,19 +216,21 @@ def wait_before_next(handler: Handler | None, settings: Settings, attempt: int) 
     The default doubles from BACKOFF to BACKOFF_MAX, and adds up to BACKOFF at random, so that what failed together does not
     come back together. A wait object that raises, or answers nonsense, does not cost the job its retry: the default applies.
     """
-    state = tenacity.RetryCallState(retry_object=tenacity.Retrying(), fn=None, args=(), kwargs={})
+    state = tenacity.RetryCallState(_RETRYING, None, (), {})
     state.attempt_number = attempt
-    default = tenacity.wait_exponential(multiplier=settings.backoff, max=settings.backoff_max) + tenacity.wait_random(
-        0, settings.backoff
-    )
     if handler is not None and handler.wait is not None:
         try:
             seconds = float(handler.wait(state))
             if not math.isnan(seconds):
                 return timedelta(seconds=max(0.0, seconds))
-        except BaseException:  # noqa: BLE001  # the user's code
-            return timedelta(seconds=default(state))
-    return timedelta(seconds=default(state))
+        except BaseException:  # noqa: BLE001, S110  # the user's code
+            pass
+    return timedelta(seconds=_default_wait(settings.backoff, settings.backoff_max)(state))
+
+
+@functools.cache
+def _default_wait(backoff: float, backoff_max: float) -> wait_base:
+    return tenacity.wait_exponential(multiplier=backoff, max=backoff_max) + tenacity.wait_random(0, backoff)
 
 
 def peak_memory() -> int:

@@ -24,6 +24,7 @@ from psycopg_pool import NullConnectionPool
 
 from fencepost.jobs import transaction as statements
 from fencepost.jobs.pooler import LOCAL, PooledConnection, PooledTransactions
+from fencepost.jobs.quick import QuickConnection
 from fencepost.jobs.sessions import end_sessions
 from fencepost.settings import Settings
 from fencepost.start import application_name
@@ -56,7 +57,7 @@ class Session:
         conninfo = settings.conninfo(self._application, client_connection_check_interval="500")
         self._pool: NullConnectionPool[Connection[tuple[Any, ...]]] = NullConnectionPool(
             conninfo,
-            connection_class=PooledConnection if settings.pooled else Connection,
+            connection_class=PooledConnection if settings.pooled else QuickConnection,
             kwargs={"autocommit": True},
             max_size=8,
             num_workers=1,
@@ -78,7 +79,14 @@ class Session:
     def claims(self) -> Connection[tuple[Any, ...]]:
         """Return the connection for claims and finishes, opened if need be. Raises psycopg.OperationalError."""
         if self._claims is None:
-            self._claims = self._connect()
+            conn = self._connect()
+            try:
+                if isinstance(conn, QuickConnection):
+                    conn.plan_once(self._settings.schema)
+            except BaseException:
+                self._close(conn)
+                raise
+            self._claims = conn
         return self._claims
 
     def drop_claims(self) -> None:

@@ -146,7 +146,7 @@ class Rules:
     counts_from: str = "sent"  # rules 7 and 10; or "answered"
     late_claim_is_given_back: bool = True  # rule 7
     asks_after_a_lost_answer: bool = True  # rule 8
-    finish_and_claim: bool = False  # rule 9; not built yet
+    finish_and_claim: bool = False  # rule 9; in runs of its own
     beats_by: str = "board"  # rule 11; or "name": all that the worker's name holds
     timer: bool = True  # rule 13
     patience: int = 0  # rule 14: how many ticks an expired lease is looked at before it is swept; 0 where no clock steps

@@ -10,6 +10,10 @@ from typing import Any, cast
 from psycopg import AsyncConnection, Connection
 from psycopg.rows import dict_row
 
+from fencepost.job import Outcome
+from fencepost.jobs import quick
+from fencepost.jobs.finish import NOTHING, finish_arguments
+from fencepost.jobs.quick import array
 from fencepost.jobs.sql import statement
 
 
@@ -59,26 +63,53 @@ def claim(
 
     Due is what is due by `due_by`; None is when the transaction began.
     """
-    with conn.cursor(row_factory=dict_row) as cursor:
-        cursor.execute(
-            statement("claim", schema),
-            {
-                "name": name,
-                "queues": [lane.queue for lane in lanes],
-                "priorities": [lane.priority for lane in lanes],
-                "after_run_at": [lane.after_run_at for lane in lanes],
-                "after_id": [lane.after_id for lane in lanes],
-                "kinds": list(max_attempts),
-                "max_attempts": list(max_attempts.values()),
-                "lease": lease,
-                "due_by": due_by,
-            },
-        )
-        row = cursor.fetchone()
-    if row is None:
-        return None
-    del row["made_durable"]
-    return Claim(**row)
+    _, claimed = _claim(conn, schema, NOTHING, claim_arguments(name, lanes, max_attempts, lease, due_by))
+    return claimed
+
+
+def finish_and_claim(
+    conn: Connection[Any],
+    schema: str,
+    run: Claim,
+    outcome: Outcome,
+    *,
+    name: str,
+    lanes: Sequence[Lane],
+    max_attempts: dict[str, int],
+    lease: timedelta,
+) -> tuple[bool, Claim | None]:
+    """Write the outcome of `run` as `finish` does, and claim the next job as `claim` does, in one commit.
+
+    Returns what each returns.
+    """
+    finished = finish_arguments(run.id, run.fence, run.name, outcome)
+    held_to_the_end, claimed = _claim(conn, schema, finished, claim_arguments(name, lanes, max_attempts, lease))
+    return bool(held_to_the_end), claimed
+
+
+def claim_arguments(
+    name: str, lanes: Sequence[Lane], max_attempts: dict[str, int], lease: timedelta, due_by: datetime | None = None
+) -> dict[str, Any]:
+    """Return the arguments of claim.sql, but for those of a finish."""
+    return {
+        "claim": name,
+        "queues": array([lane.queue for lane in lanes]),
+        "priorities": array([lane.priority for lane in lanes]),
+        "after_run_at": array([lane.after_run_at for lane in lanes]),
+        "after_id": array([lane.after_id for lane in lanes]),
+        "kinds": array(max_attempts),
+        "max_attempts": array(max_attempts.values()),
+        "lease": lease,
+        "due_by": due_by,
+    }
+
+
+def _claim(
+    conn: Connection[Any], schema: str, finished: dict[str, Any], arguments: dict[str, Any]
+) -> tuple[bool | None, Claim | None]:
+    row = quick.row(conn, statement("claim", schema), {**finished, **arguments})
+    held_to_the_end, job_id, *rest, _made_durable = row
+    return held_to_the_end, None if job_id is None else Claim(job_id, *rest)
 
 
 def held(conn: Connection[Any], schema: str, worker: str) -> list[Claim]:

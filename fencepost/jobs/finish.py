@@ -8,8 +8,14 @@ from psycopg import AsyncConnection, Connection
 from psycopg.rows import tuple_row
 
 from fencepost.job import Outcome
+from fencepost.jobs import quick
 from fencepost.jobs.payload import encode
 from fencepost.jobs.sql import statement
+
+NOTHING: dict[str, Any] = dict.fromkeys(
+    ("job_id", "fence", "name", "outcome", "wait", "final", "result", "error", "summary", "stack", "max_rss")
+)
+"""The arguments of claim.sql where there is no run to finish."""
 
 
 def finish_arguments(job_id: int, fence: int, name: str, outcome: Outcome) -> dict[str, Any]:
@@ -31,10 +37,7 @@ def finish_arguments(job_id: int, fence: int, name: str, outcome: Outcome) -> di
 
 def finish(conn: Connection[Any], schema: str, job_id: int, fence: int, name: str, outcome: Outcome) -> bool:
     """Write `outcome`. False: the run no longer held its job, and nothing was written. Sent again, it answers the same."""
-    with conn.cursor(row_factory=tuple_row) as cursor:
-        cursor.execute(statement("finish", schema), finish_arguments(job_id, fence, name, outcome))
-        row = cursor.fetchone()
-    return bool(row and row[0])
+    return bool(quick.row(conn, statement("finish", schema), finish_arguments(job_id, fence, name, outcome))[0])
 
 
 async def afinish(conn: AsyncConnection[Any], schema: str, job_id: int, fence: int, name: str, outcome: Outcome) -> bool:

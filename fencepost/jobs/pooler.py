@@ -18,7 +18,6 @@ from psycopg import AsyncClientCursor, AsyncConnection, ClientCursor, Connection
 from psycopg.abc import Buffer, Params, Query
 from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row
-from psycopg.sql import Composed
 from psycopg.types.datetime import IntervalLoader
 
 from fencepost.job import Outcome
@@ -73,12 +72,13 @@ class Ours:
         found = cls(tracked, {**READABLE, **local}, mark)
         return replace(found, said=_put_in(statement("ours", NO_SCHEMA), found.at_begin(), conn))
 
-    def around(self, query: Query, params: Params | None) -> Composed:
+    def around(self, query: Query, params: Params | None) -> bytes:
         """Return `query` with all that makes it a transaction of its own. One message: the pooler must not come between."""
         # A percent sign is one only where there are parameters.
         said = self.said if params is None else self.said.replace("%", "%%")
-        asked = query if isinstance(query, sql.Composable) else sql.SQL(cast("Any", query))
-        return sql.Composed([_BEGIN, sql.SQL(cast("Any", said)), asked, _COMMIT]).join(";\n")
+        asked = query.as_bytes() if isinstance(query, sql.Composable) else query
+        text = asked if isinstance(asked, bytes) else cast("str", asked).encode()
+        return b";\n".join([_BEGIN, said.encode(), text, _COMMIT])
 
     def at_begin(self) -> dict[str, str]:
         """Return the parameters of ours.sql for a transaction that begins."""
@@ -238,19 +238,19 @@ class PooledTransactions:
         await AsyncClientCursor(conn).execute(_rolled_back(schema), self.ours.at_end())
 
 
-def _put_in(statement: Composed, arguments: dict[str, str], conn: Connection[Any] | AsyncConnection[Any]) -> str:
+def _put_in(statement: bytes, arguments: dict[str, str], conn: Connection[Any] | AsyncConnection[Any]) -> str:
     literals = {name: sql.Literal(value).as_string(conn) for name, value in arguments.items()}
-    return statement.as_string(conn) % literals
+    return statement.decode() % literals
 
 
-def _begin(schema: str) -> Composed:
+def _begin(schema: str) -> bytes:
     return message(schema, "begin", *AS_NEW, "ours", "limits", "context")
 
 
-def _rolled_back(schema: str) -> Composed:
+def _rolled_back(schema: str) -> bytes:
     # What was found in it is rolled back to as well, and may be why: that it only reads, say.
     return message(schema, "roll_back", *AS_NEW, "ours")
 
 
-def _end(schema: str, *verbs: str) -> Composed:
+def _end(schema: str, *verbs: str) -> bytes:
     return message(schema, "fire_constraints", *verbs, *AS_NEW, "ours", "end")

@@ -12,19 +12,27 @@ from psycopg import sql
 
 
 @cache
-def statement(verb: str, schema: str) -> sql.Composed:
+def statement(verb: str, schema: str) -> bytes:
     """Return the statement of `verb` (a file's name without `.sql`) for the tables in `schema`.
 
-    Comments stay behind: psycopg reads a percent sign in them as a parameter, and the server need not read them.
+    Comments stay behind: psycopg reads a percent sign in them as a parameter, and the server need not read them. It is bytes,
+    since psycopg remembers what parameters those have, and puts an object of its own together anew for each use.
     """
     text = resources.files(__package__).joinpath(f"{verb}.sql").read_text(encoding="utf-8")
-    return in_schema(re.sub(r"^\s*--.*\n", "", text, flags=re.MULTILINE), schema)
+    return in_schema(re.sub(r"^\s*--.*\n", "", text, flags=re.MULTILINE), schema).as_bytes()
 
 
 @cache
-def message(schema: str, *verbs: str) -> sql.Composed:
+def message(schema: str, *verbs: str) -> bytes:
     """Return the statements of `verbs` as one message: if one fails, those behind it are skipped."""
-    return sql.Composed([statement(verb, schema) for verb in verbs]).join(";\n")
+    return b";\n".join(statement(verb, schema) for verb in verbs)
+
+
+def read_all(schema: str) -> None:
+    """Read them all now: later there may be no descriptor free, or another version of the package where this one was."""
+    for file in resources.files(__package__).iterdir():
+        if file.name.endswith(".sql"):
+            statement(file.name.removesuffix(".sql"), schema)
 
 
 def in_schema(text: str, schema: str) -> sql.Composed:

@@ -20,7 +20,7 @@ from support.waiting import wait_until
 WORK = {
     "worker": (
         "claim", "lanes", "held", "end_sessions", "role", "begin", "limits", "context", "commit", "roll_back",
-        "left_in_session", "discard", "finish", "finish_and_commit", "outcome", CONNECT,
+        "left_in_session", "discard", "finish", "finish_and_commit", "outcome", "plan_once", CONNECT,
     ),
     "duty": ("expired", "sweep", "waiting", "register", CONNECT),
     "heartbeat": ("heartbeat", CONNECT),

@@ -78,7 +78,7 @@ def names_in(query: str) -> tuple[str, ...]:
 
 @cache
 def _forms() -> dict[str, re.Pattern[str]]:
-    texts = {name: statement(name, "fencepost").as_string().strip() for name in names()}
+    texts = {name: statement(name, "fencepost").decode().strip() for name in names()}
     return {
         name: re.compile(".*?".join(re.escape(part.replace("%%", "%")) for part in PARAMETER.split(text)), re.DOTALL)
         for name, text in texts.items()

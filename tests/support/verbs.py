@@ -12,8 +12,8 @@ from psycopg import Connection
 from psycopg.rows import namedtuple_row
 
 from fencepost.job import Ended, Outcome
-from fencepost.jobs.claim import Claim, Lane, claim, lanes
-from fencepost.jobs.finish import finish
+from fencepost.jobs.claim import Claim, Lane, claim, claim_arguments, finish_and_claim, lanes
+from fencepost.jobs.finish import NOTHING, finish
 from fencepost.jobs.sql import in_schema, statement
 from support.databases import Database
 
@@ -36,18 +36,8 @@ def lane(queue: str = "default", priority: int = 0, after_run_at: datetime = STA
 
 def pages_of_a_claim(database: Database, at: Lane) -> int:
     """Return how many pages a claim touches, once it has been planned and has found room for its new row."""
-    arguments = {
-        "name": "tester:explain",
-        "queues": [at.queue],
-        "priorities": [at.priority],
-        "after_run_at": [at.after_run_at],
-        "after_id": [at.after_id],
-        "kinds": list(KINDS),
-        "max_attempts": list(KINDS.values()),
-        "lease": LEASE,
-        "due_by": None,
-    }
-    explain = psycopg.sql.SQL("explain (analyze, buffers, timing off, format json) ") + statement("claim", "fencepost")
+    arguments = {**NOTHING, **claim_arguments("tester:explain", [at], KINDS, LEASE)}
+    explain = b"explain (analyze, buffers, timing off, format json) " + statement("claim", "fencepost")
     with database.conn(autocommit=False, cursor_factory=psycopg.ClientCursor) as conn:
         for _ in range(2):
             row = conn.execute(explain, arguments).fetchone()
@@ -96,6 +86,13 @@ class Verbs:
         fence = outcome.pop("fence", claimed.fence)
         name = outcome.pop("name", claimed.name)
         return finish(self.conn, self.schema, claimed.id, fence, name, Outcome(Ended(ended), **outcome))
+
+    def finish_and_claim(self, claimed: Claim, ended: Ended | str = Ended.done, **outcome: Any) -> tuple[bool, Claim | None]:
+        """Finish a run and claim the next job, from the start of the default lane, in one statement."""
+        return finish_and_claim(
+            self.conn, self.schema, claimed, Outcome(Ended(ended), **outcome),
+            name=new_name(), lanes=[lane()], max_attempts=KINDS, lease=LEASE,
+        )  # fmt: skip
 
     def hold(self, claimed: Claim, **wrong: Any) -> None:
         """Demand that a run still holds its job, as at the end of a job's transaction."""

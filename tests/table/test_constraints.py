@@ -9,6 +9,7 @@ import pytest
 
 from support.databases import Database
 from support.jobs import Jobs
+from support.verbs import Verbs
 
 RUNNING: dict[str, Any] = {
     "status": "running", "attempts": 1, "max_attempts": 3, "fence": 1, "locked_by": "w:1",
@@ -128,3 +129,14 @@ def test_there_is_one_version(database: Database) -> None:
         database.execute("insert into fencepost.schema_version (version) values (7)")
     with pytest.raises(psycopg.errors.CheckViolation, match="there_is_one_version"):
         database.execute("insert into fencepost.schema_version (version, only_row) values (7, false)")
+
+
+def test_runs_go_with_their_job(verbs: Verbs, jobs: Jobs, database: Database) -> None:
+    """However a job is deleted: no foreign key looks at each finish for that."""
+    first, second, third = (jobs.enqueue("ok") for _ in range(3))
+    for _ in range(3):
+        verbs.finish(verbs.must_claim())
+    database.execute("delete from fencepost.jobs where id = any (%s)", [[first, second]])
+    assert database.value("select array_agg(job_id) from fencepost.job_runs") == [third]
+    database.execute("truncate fencepost.jobs")
+    assert database.value("select count(*) from fencepost.job_runs") == 0

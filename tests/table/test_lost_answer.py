@@ -13,10 +13,12 @@ import pytest
 
 from fencepost.board import Board, Orders, Record
 from fencepost.handlers import Handler
-from fencepost.jobs.claim import Claim, claim
+from fencepost.job import Ended, Outcome
+from fencepost.jobs.claim import Claim, claim, finish_and_claim
 from fencepost.settings import read
 from fencepost.start import WorkerStart
 from fencepost.worker import claim as claiming
+from fencepost.worker.finish import Finishes
 from fencepost.worker.patience import Patience
 from fencepost.worker.session import Session
 from support.databases import Database
@@ -92,6 +94,46 @@ def test_a_claim_that_was_not_carried_out_is_made_again(
     taken = claims.next()
     assert taken is not None
     assert (taken.id, taken.name) == (job, "w1:2")
+
+
+def test_only_the_claim_that_was_asked_for_is_adopted(
+    claims: claiming.Claims, jobs: Jobs, verbs: Verbs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a failover that lost commits the table may show what this worker has long finished: that is for the sweep."""
+    old = jobs.enqueue("ok")
+    verbs.must_claim(name="w1:77")
+    lose(monkeypatch, done=False)
+    assert claims.next() is None
+    assert jobs[old].status == "running"
+
+
+@pytest.mark.parametrize("done", [True, False], ids=["carried out", "not carried out"])
+def test_a_claim_that_travelled_with_a_finish_is_adopted_or_made_again(
+    claims: claiming.Claims, jobs: Jobs, database: Database, monkeypatch: pytest.MonkeyPatch, *, done: bool
+) -> None:
+    """Rules 8 and 9: the finish is sent again by itself, and then it is asked what became of the claim."""
+    first, second = jobs.enqueue("ok"), jobs.enqueue("ok")
+    run = claims.next()
+    assert run is not None
+
+    def lost(conn: psycopg.Connection[Any], *arguments: Any, **options: Any) -> None:
+        if done:
+            finish_and_claim(conn, *arguments, **options)
+        database.execute("select pg_terminate_backend(%s)", [conn.info.backend_pid])
+        conn.execute("select 1")
+
+    monkeypatch.setattr(claiming, "finish_and_claim", lost)
+    with pytest.raises(psycopg.OperationalError) as raised:
+        claims.next_with_finish(run, Outcome(Ended.done))
+    Finishes("fencepost", claims._session, claims._patience).write(run, Outcome(Ended.done))
+    adopted = claims.after_finish(raised.value)
+    assert jobs.outcomes(first) == ["done"]
+    if done:
+        assert adopted is not None
+        assert (adopted.id, adopted.name) == (second, "w1:2")
+    else:
+        assert adopted is None
+        assert (jobs[second].status, jobs[second].attempts) == ("queued", 0)
 
 
 def test_a_drain_leaves_an_open_claim_to_the_supervisor(

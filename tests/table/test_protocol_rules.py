@@ -7,9 +7,9 @@ for it. That the wrong thing then happens shows that the accident is one.
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from importlib import resources
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +19,7 @@ from psycopg import Connection
 
 from fencepost.board import Orders, boottime
 from fencepost.job import Ended
-from fencepost.jobs import sql as texts
+from fencepost.jobs import claim as statements_of_claims
 from fencepost.jobs.sweep import Expired
 from fencepost.jobs.transaction import Context, Held, begin, commit
 from fencepost.settings import Settings, read
@@ -61,13 +61,15 @@ def take_out(database: Database, monkeypatch: pytest.MonkeyPatch, *, rule: bool)
             database.owner.execute(text.replace(piece, by))
 
     def of_statement(verb: str, piece: str, by: str = "") -> None:
-        text = resources.files("fencepost.jobs").joinpath(f"{verb}.sql").read_text(encoding="utf-8")
-        text = "".join(line for line in text.splitlines(keepends=True) if not line.lstrip().startswith("--"))
+        unaltered = sender.statement
+        text = unaltered(verb, "fencepost").decode()
         assert text.count(piece) == 1, f"{verb} has not got {piece!r} once"
-        altered = texts.in_schema(text.replace(piece, by), "fencepost")
+        altered = text.replace(piece, by).encode()
         if not rule:
-            unaltered = sender.statement
-            monkeypatch.setattr(sender, "statement", lambda sent, schema: altered if sent == verb else unaltered(sent, schema))
+            for module in (sender, statements_of_claims):
+                monkeypatch.setattr(
+                    module, "statement", lambda sent, schema: altered if sent == verb else unaltered(sent, schema)
+                )
 
     def take(piece: str, by: str = "", *, function: str = "", verb: str = "") -> None:
         if function:
@@ -167,11 +169,8 @@ def test_rule_6_a_claim_is_durable_where_commits_are_not_awaited(
     jobs.enqueue("ok")
     verbs.conn.execute("set synchronous_commit = off")
     with verbs.conn.transaction():
-        lane = {"queues": ["default"], "priorities": [0], "after_run_at": [sender.START], "after_id": [0]}
-        verbs.conn.execute(
-            sender.statement("claim", "fencepost"),
-            {**lane, "due_by": None, "kinds": ["ok"], "max_attempts": [3], "name": "w:1", "lease": sender.LEASE},
-        )
+        arguments = {**sender.NOTHING, **sender.claim_arguments("w:1", [sender.lane()], {"ok": 3}, sender.LEASE)}
+        verbs.conn.execute(sender.statement("claim", "fencepost"), arguments)
         assert verbs.conn.execute("show synchronous_commit").fetchone() == (("local",) if rule else ("off",))
 
 
@@ -186,6 +185,37 @@ def test_rule_8_an_outcome_that_is_sent_again_is_answered_the_same(
     assert verbs.finish(claimed)
     assert verbs.finish(claimed) is rule
     assert jobs.outcomes(job) == ["done"]
+
+
+@with_and_without
+def test_rule_9_a_claim_that_travels_with_a_finish_comes_after_it(
+    verbs: Verbs, jobs: Jobs, database: Database, take_out: Take, *, rule: bool
+) -> None:
+    """Someone cancels many jobs: the one that runs, which the finish then waits for, and next the one that would be claimed."""
+    take_out("where (select count(*) from finished) >= 0", "", verb="claim")
+    take_out(
+        "from finished\nleft join", "from (select count(*) from claimed) first\ncross join finished\nleft join", verb="claim"
+    )
+    running, waiting = jobs.enqueue("ok"), jobs.enqueue("ok")
+    claimed = verbs.must_claim()
+    answers = []
+    thread = threading.Thread(target=lambda: answers.append(verbs.finish_and_claim(claimed)))
+    with database.conn(autocommit=False) as many:
+        many.execute("select fencepost.cancel(%s)", [running])
+        thread.start()
+        waits = "select cardinality(pg_blocking_pids(%s)) > 0"
+        wait_until(lambda: database.value(waits, [verbs.conn.info.backend_pid]), what="the finish waits for the cancel")
+        many.execute("set local lock_timeout = '50ms'")
+        if rule:
+            assert many.execute("select fencepost.cancel(%s)", [waiting]).fetchone() == ("cancelled",)
+        else:
+            with pytest.raises(psycopg.errors.LockNotAvailable):
+                many.execute("select fencepost.cancel(%s)", [waiting])
+            many.rollback()
+    thread.join()
+    ((held_to_the_end, following),) = answers
+    assert held_to_the_end
+    assert (following is None) is rule
 
 
 @with_and_without
@@ -250,8 +280,8 @@ def test_rule_16_a_booking_waits_for_a_row_that_is_locked(
 ) -> None:
     """One that skips it is told that nothing was held, and does not come again: the job runs for no one."""
     take_out(
-        "and j.locked_until is not null\n    for no key update",
-        "and j.locked_until is not null\n    for no key update skip locked",
+        "and j.locked_until is not null\n        for no key update",
+        "and j.locked_until is not null\n        for no key update skip locked",
         function="finish",
     )
     job = jobs.enqueue("ok")
