@@ -1,8 +1,9 @@
 """The worker's two connections.
 
 Claims and finishes have a connection that no job ever sees. A job's transactions run on the other, opened when first used,
-and it is as new again after each job that used it: `DISCARD ALL`, since neither a rollback nor `RESET ALL` takes back roles,
-temporary tables, advisory locks and LISTEN. What a job has prepared goes with it, and so psycopg begins anew with each job.
+and it is as new again after each job that used it: by all that DISCARD ALL does, since neither a rollback nor `RESET ALL` takes
+back roles, temporary tables, advisory locks and LISTEN. Only the plans of functions stay, which are no job's, and are made anew
+for longer than all the rest takes. What a job has prepared goes, and so psycopg begins anew with each job.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ log = structlog.get_logger()
 
 FIRST_RUNS = 3
 ONE_OF = 20
-"""Of which runs of a kind it is looked at what they have left in their session."""
+"""After which runs of a kind every setting of their session is looked at."""
 
 BETWEEN_LOOKS = 0.05
 
@@ -68,7 +69,7 @@ class Session:
         self._claims: Connection[tuple[Any, ...]] | None = None
         self._job: Connection[tuple[Any, ...]] | None = None
         self._used = False
-        self._role = ""
+        self._as_new = statements.AsNew("", "")
         self._cleaned: Counter[str] = Counter()
         self._sockets: dict[int, tuple[int, int]] = {}
         self._forgotten: list[Connection[tuple[Any, ...]]] = []
@@ -134,12 +135,12 @@ class Session:
             self._drop_job()
         if self._job is None:
             self._job = self._connect()
-            # DISCARD ALL itself would become a prepared statement.
+            # What takes prepared statements away would become one.
             self._job.prepare_threshold = None
             if isinstance(self._job, PooledConnection) and isinstance(self.transactions, PooledTransactions):
                 self.transactions.ours = self._job.ours
             else:
-                self._role = statements.role_of(self._job, self._settings.schema)
+                self._as_new = statements.as_new(self._job, self._settings.schema, self._settings.tenant_setting)
         self._used = True
         return self._job.pgconn
 
@@ -164,17 +165,21 @@ class Session:
             # The session is no longer ours: each transaction has left it as new.
             return
         try:
-            if self._is_to_be_looked_at(kind, done=done) and (
-                left := statements.left_in_session(self._job, self._settings.schema, self._settings.tenant_setting, self._role)
-            ):
+            left = statements.clean(
+                self._job,
+                self._settings.schema,
+                self._settings.tenant_setting,
+                self._as_new,
+                thoroughly=self._is_thorough(kind, done=done),
+            )
+            if left:
                 log.warning("the job left something in its session: it is taken away", left=left)
-            statements.discard(self._job, self._settings.schema)
         except psycopg.Error as error:
             log.warning("the job's session can't be cleaned: the next job has another", error=clean(str(error), SUMMARY))
             self._drop_job()
 
-    def _is_to_be_looked_at(self, kind: str, *, done: bool) -> bool:
-        """Whether to find out what a job has left: a look costs half a millisecond, and a kind mostly does as it did before."""
+    def _is_thorough(self, kind: str, *, done: bool) -> bool:
+        """Whether to look at every setting: it takes half a millisecond, and a kind mostly does as it did before."""
         self._cleaned[kind] += 1
         return not done or self._cleaned[kind] <= FIRST_RUNS or self._cleaned[kind] % ONE_OF == 0
 

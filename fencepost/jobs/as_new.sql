@@ -1,6 +1,6 @@
--- as_new: what a rollback takes back and a commit would keep, other than settings. With `forget`, what resets these, and `ours`,
--- it is DISCARD ALL, which can't be part of a transaction. At a job's begin it takes away what others have left, at its end what
--- the job would leave to others.
+-- as_new: what a rollback takes back and a commit would keep, other than settings. With `forget` and what resets these it is
+-- DISCARD ALL, which can't be part of a transaction or a message; but for DISCARD PLANS. Behind a pooler it takes away what others
+-- have left at a job's begin, and at its end what the job would leave to others.
 close all;
 unlisten *;
 discard temp

@@ -23,7 +23,7 @@ from psycopg.types.datetime import IntervalLoader
 from fencepost.job import Outcome
 from fencepost.jobs.finish import finish_arguments
 from fencepost.jobs.sql import message, statement
-from fencepost.jobs.transaction import Context, Held, see_that_it_writes
+from fencepost.jobs.transaction import AS_NEW, RESETS, Context, Held, see_that_it_writes
 from fencepost.settings import Settings
 
 Row = TypeVar("Row")
@@ -39,12 +39,6 @@ LOCAL = {**READABLE, "client_connection_check_interval": "500"}
 
 THE_STATEMENT = -2
 """Among the results of a message: the one before that of its COMMIT."""
-
-RESETS = ("reset_login", "reset_role", "reset_all")
-"""Statements that have the settings of a new session; `ours` follows."""
-
-AS_NEW = ("forget", "as_new", *RESETS)
-"""Statements that do what DISCARD ALL does; `ours` follows."""
 
 IN_TRANSACTION = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
 

@@ -1,2 +1,2 @@
--- reset_role: behind a pooler, have the role that a new session of this login has.
+-- reset_role: have the role that a new session of this login has.
 reset role

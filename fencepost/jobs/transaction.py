@@ -15,6 +15,12 @@ from psycopg.rows import dict_row
 from fencepost.job import JobError, Outcome
 from fencepost.jobs.sql import message, statement
 
+RESETS = ("reset_login", "reset_role", "reset_all")
+"""Statements that have the settings of a new session."""
+
+AS_NEW = ("forget", "as_new", *RESETS)
+"""Statements that do what DISCARD ALL does, and can be part of a message. Plans stay, which are of functions: no job's, and dear."""
+
 
 @dataclass(frozen=True, slots=True)
 class Held:
@@ -114,17 +120,24 @@ def see_that_it_writes(begun: dict[str, Any] | None) -> None:
         raise ReadOnlySqlTransaction("the server only reads by now")
 
 
-def role_of(conn: Connection[Any], schema: str) -> str:
-    """Return the role that a new session has taken on by itself, 'none' if none."""
-    return str(conn.execute(statement("role", schema)).fetchall()[0][0])
+@dataclass(frozen=True, slots=True)
+class AsNew:
+    """What a session is like before any job had it."""
+
+    role: str
+    state: str
 
 
-def left_in_session(conn: Connection[Any], schema: str, tenant_setting: str, role: str) -> str:
-    """Return in words what a job has left in a session whose role was `role`, '' for nothing."""
-    arguments = {"tenant_setting": tenant_setting, "role": role}
-    return str(conn.execute(statement("left_in_session", schema), arguments).fetchall()[0][0])
+def as_new(conn: Connection[Any], schema: str, tenant_setting: str) -> AsNew:
+    """Return what a session is like that has just been opened."""
+    return AsNew(*conn.execute(statement("session_state", schema), {"tenant_setting": tenant_setting}).fetchall()[0])
 
 
-def discard(conn: Connection[Any], schema: str) -> None:
-    """Make the session as new."""
-    conn.execute(statement("discard", schema))
+def clean(conn: Connection[Any], schema: str, tenant_setting: str, was: AsNew, *, thoroughly: bool) -> str:
+    """Make the session as it was, and return in words what a job has left in it, '' for nothing.
+
+    `thoroughly` looks at every setting for that, not only at those that others would notice.
+    """
+    arguments = {"tenant_setting": tenant_setting, "role": was.role, "as_new": was.state, "thoroughly": thoroughly}
+    cursor = ClientCursor(conn).execute(message(schema, "left_in_session", *AS_NEW), arguments)
+    return str(cursor.set_result(0).fetchall()[0][0])

@@ -52,6 +52,10 @@ def test_what_a_job_does_to_the_tenant_is_gone_with_its_transaction(
             # Gone with the transaction, not only with the job; and nothing of an earlier job is there.
             assert row.result == {"before": [], "between": [], "count": 1000 // tenant}
     assert supervisor.is_alive()
+    # Each of them, however many jobs of the kind have left nothing before.
+    leaving = [tenant for tenant in enqueued if ways[tenant % len(ways)].startswith("sets_")]
+    named = "left something in its session"
+    wait_until(lambda: sum(named in line["event"] for line in supervisor.logs()) == len(leaving), what="all that is named")
 
 
 def test_many_jobs_use_one_session(start_supervisor: Callable[..., Supervisor], jobs: Jobs) -> None:

@@ -61,8 +61,8 @@ BREAKAGES = (
     ),
     Breakage(
         "a job's session is not cleaned",
-        "fencepost/jobs/discard.sql",
-        "\ndiscard all",
+        "fencepost/jobs/reset_all.sql",
+        "\nreset all",
         "\nselect 1",
         ("tests/processes/test_tenants.py",),
     ),

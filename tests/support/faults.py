@@ -19,8 +19,8 @@ from support.waiting import wait_until
 
 WORK = {
     "worker": (
-        "claim", "lanes", "held", "end_sessions", "role", "begin", "limits", "context", "commit", "roll_back",
-        "left_in_session", "discard", "finish", "finish_and_commit", "outcome", "plan_once", CONNECT,
+        "claim", "lanes", "held", "end_sessions", "session_state", "begin", "limits", "context", "commit", "roll_back",
+        "left_in_session", "forget", "as_new", "reset_login", "reset_role", "reset_all", "finish", "finish_and_commit", "outcome", "plan_once", CONNECT,
     ),
     "duty": ("expired", "sweep", "waiting", "register", CONNECT),
     "heartbeat": ("heartbeat", CONNECT),
@@ -40,8 +40,7 @@ OF_OTHERS = {
         "tables", "worker_logins",
     ),
     "behind a pooler, or beside one": (
-        "as_new", "end", "fire_constraints", "forget", "marked", "notify", "ours", "reset_all", "reset_login", "reset_role",
-        "unlisten",
+        "end", "fire_constraints", "marked", "notify", "ours", "unlisten",
     ),
     "of a migration": ("create_schema", "limit_locks", "lock_migrations", "note_version", "schema_exists"),
     "of a job, on another connection": ("bound",),
