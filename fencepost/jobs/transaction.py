@@ -19,7 +19,7 @@ RESETS = ("reset_login", "reset_role", "reset_all")
 """Statements that have the settings of a new session."""
 
 AS_NEW = ("forget", "as_new", *RESETS)
-"""Statements that do what DISCARD ALL does, and can be part of a message. Plans stay, which are of functions: no job's, and dear."""
+"""Statements that do what DISCARD ALL does, in one message, but for the plans of functions."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,9 +151,9 @@ def tell(facts: Facts) -> Section:
         f"{ms(unprepared['ms'])} without prepared statements; RESET without commit takes {number(lost['connections'])} "
         f"connections for {number(lost['jobs'])} jobs, {ms(lost['ms'])} each, and {number(lost['warnings'])} warnings in the "
         "log.",
-        fencepost="sets the tenant locally, fences the commit, looks what the job has left and makes the session as new, by all "
-        f"that DISCARD ALL does but for the plans of functions: {ms(fencepost['ms'])} a job; without the last two it would be "
-        f"{ms(bare['ms'])}.",
+        fencepost="sets the tenant locally, fences the commit, looks what the job has left and makes the session as new, by "
+        f"all that DISCARD ALL does but for the plans of functions: {ms(fencepost['ms'])} a job; without the last two it would "
+        f"be {ms(bare['ms'])}.",
         head=["", "ms a job", "jobs", "connections", "warnings", "error"],
         rows=[
             [
