@@ -25,7 +25,8 @@ if TYPE_CHECKING:
         UnknownJob,
     )
     from fencepost.jobs.by_hand import JobRow, acancel, aget, aretry, cancel, get, retry
-    from fencepost.jobs.enqueue import aenqueue, enqueue
+    from fencepost.jobs.enqueue import NewJob, aenqueue, enqueue
+    from fencepost.jobs.enqueue_many import aenqueue_many, enqueue_many
 
 __all__ = [
     "Cancel",
@@ -34,6 +35,7 @@ __all__ = [
     "Job",
     "JobError",
     "JobRow",
+    "NewJob",
     "Retry",
     "RetryRefused",
     "Snooze",
@@ -44,16 +46,20 @@ __all__ = [
     "UnknownJob",
     "acancel",
     "aenqueue",
+    "aenqueue_many",
     "aget",
     "aretry",
     "cancel",
     "enqueue",
+    "enqueue_many",
     "get",
     "handler",
     "retry",
 ]
 
-_HOMES = ("fencepost.job", "fencepost.handlers", "fencepost.jobs.enqueue", "fencepost.jobs.by_hand")
+_HOMES = (
+    "fencepost.job", "fencepost.handlers", "fencepost.jobs.enqueue", "fencepost.jobs.enqueue_many", "fencepost.jobs.by_hand",
+)  # fmt: skip
 
 # Not for type checkers, to which every name would be there then.
 if not TYPE_CHECKING:

@@ -89,6 +89,11 @@ def handler_of(kind: str) -> Handler:
         raise UnknownHandler(f"no handler for {kind!r}: is its module listed in FENCEPOST_HANDLERS?") from None
 
 
+def find(kind: str) -> Handler | None:
+    """Return the handler of `kind`, None if there is none here."""
+    return _handlers.get(kind)
+
+
 def registered() -> dict[str, Handler]:
     """Return the handlers by kind."""
     return dict(_handlers)

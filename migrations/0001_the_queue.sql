@@ -150,6 +150,24 @@ create table fencepost.supervisors (
 );
 
 
+-- refusal: why a job can't be enqueued, in a sentence, or null if it can. Read where a job is given, by functions whose
+-- search_path is pinned; without one of its own it is a part of their statements, and costs a bulk no call for each job.
+create function fencepost.refusal(kind text, payload jsonb, tenant text, run_at timestamptz, after interval) returns text
+language sql stable
+as $$
+    select case
+        when kind is null or kind = '' then 'a job needs a kind'
+        when payload is null or jsonb_typeof(payload) <> 'object'
+            then 'the payload of a job must be a JSON object, not ' || coalesce(jsonb_typeof(payload), 'null')
+        when octet_length(payload::text) > 1048576
+            then 'the payload is ' || octet_length(payload::text)
+                || ' bytes of JSON, and may be 1048576: keep large data elsewhere and enqueue its key'
+        when tenant ~ '^\s*$' then 'the tenant is blank: give its id, or null for a job without tenant'
+        when run_at is not null and after is not null then 'give run_at or after, not both'
+    end
+$$;
+
+
 -- enqueue: a job in the caller's own transaction; it exists if and only if that commits. Returns its id, or the id of
 -- the queued or running job that has the unique key already.
 -- Left out, the tenant is that of the job in whose transaction this is called, if it is in one; null says none.
@@ -169,24 +187,11 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
+    refused text := fencepost.refusal(enqueue.kind, enqueue.payload, enqueue.tenant, enqueue.run_at, enqueue.after);
     new_id bigint;
 begin
-    if enqueue.kind is null or enqueue.kind = '' then
-        raise exception 'a job needs a kind' using errcode = '22023';
-    end if;
-    if enqueue.payload is null or jsonb_typeof(enqueue.payload) <> 'object' then
-        raise exception 'the payload of a job must be a JSON object, not %', coalesce(jsonb_typeof(enqueue.payload), 'null')
-            using errcode = '22023';
-    end if;
-    if octet_length(enqueue.payload::text) > 1048576 then
-        raise exception 'the payload is % bytes of JSON, and may be 1048576: keep large data elsewhere and enqueue its key',
-            octet_length(enqueue.payload::text) using errcode = '22023';
-    end if;
-    if enqueue.tenant ~ '^\s*$' then
-        raise exception 'the tenant is blank: give its id, or null for a job without tenant' using errcode = '22023';
-    end if;
-    if enqueue.run_at is not null and enqueue.after is not null then
-        raise exception 'give run_at or after, not both' using errcode = '22023';
+    if refused is not null then
+        raise exception using errcode = '22023', message = refused;
     end if;
 
     -- The other session of a race for one key may still roll back, so the insert waits for it. What it waited for may
@@ -210,6 +215,92 @@ begin
     -- commit, never before. For a scheduled job too: the supervisor then knows until when it may sleep.
     perform pg_notify('fencepost', coalesce(enqueue.queue, 'default'));
     return new_id;
+end
+$$;
+
+
+-- enqueue_many: many jobs in the caller's own transaction, all or none. Each argument is an array with an element for each job,
+-- which means what it means in `enqueue`; an array that is left out means what is left out there. For sets: array_agg makes them.
+-- Returns the ids in the order of the jobs: where a unique key stands twice, both are the same.
+create function fencepost.enqueue_many(
+    kind text[],
+    payload jsonb[] default null,
+    tenant text[] default null,
+    queue text[] default null,
+    priority int[] default null,
+    run_at timestamptz[] default null,
+    after interval[] default null,
+    max_attempts int[] default null,
+    max_runtime interval[] default null,
+    unique_key text[] default null
+) returns bigint[]
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+    jobs int := coalesce(cardinality(enqueue_many.kind), 0);
+    own text := nullif(current_setting('fencepost_job.tenant', true), '');
+    payloads jsonb[] := coalesce(enqueue_many.payload, array_fill(jsonb '{}', array[jobs]));
+    tenants text[] := coalesce(enqueue_many.tenant, array_fill(own, array[jobs]));
+    sequence regclass := pg_get_serial_sequence(format('%I.jobs', 'fencepost'), 'id');
+    wrong record;
+    job record;
+    ids bigint[];
+begin
+    if jobs <> any (array_remove(array[
+        cardinality(payloads), cardinality(tenants), cardinality(enqueue_many.queue), cardinality(enqueue_many.priority),
+        cardinality(enqueue_many.run_at), cardinality(enqueue_many.after), cardinality(enqueue_many.max_attempts),
+        cardinality(enqueue_many.max_runtime), cardinality(enqueue_many.unique_key)
+    ], null)) then
+        raise exception 'each array must have an element for each of the % kinds', jobs using errcode = '22023';
+    end if;
+    select u.place, fencepost.refusal(u.kind, u.payload, u.tenant, u.run_at, u.after) as why into wrong
+    from unnest(enqueue_many.kind, payloads, tenants, enqueue_many.run_at, enqueue_many.after)
+        with ordinality as u (kind, payload, tenant, run_at, after, place)
+    where fencepost.refusal(u.kind, u.payload, u.tenant, u.run_at, u.after) is not null
+    limit 1;
+    if found then
+        raise exception using errcode = '22023', message = wrong.why, detail = 'This is said of job ' || wrong.place;
+    end if;
+
+    -- Jobs with a key get their id later, and may be others that are there already.
+    ids := array(
+        select case when u.unique_key is null then nextval(sequence) end
+        from unnest(enqueue_many.kind, enqueue_many.unique_key) with ordinality as u (kind, unique_key, place)
+        order by u.place
+    );
+    insert into fencepost.jobs (id, queue, kind, payload, tenant_id, priority, run_at, max_attempts, max_runtime)
+    overriding system value
+    select u.id, coalesce(u.queue, 'default'), u.kind, u.payload, u.tenant, coalesce(u.priority, 0),
+        coalesce(u.run_at, now() + coalesce(u.after, interval '0')), u.max_attempts, u.max_runtime
+    from unnest(
+        ids, enqueue_many.kind, payloads, tenants, enqueue_many.queue, enqueue_many.priority, enqueue_many.run_at,
+        enqueue_many.after, enqueue_many.max_attempts, enqueue_many.max_runtime
+    ) as u (id, kind, payload, tenant, queue, priority, run_at, after, max_attempts, max_runtime)
+    where u.id is not null;
+    perform pg_notify('fencepost', q.queue)
+    from (
+        select distinct coalesce(u.queue, 'default') as queue
+        from unnest(ids, enqueue_many.queue) as u (id, queue)
+        where u.id is not null
+    ) as q;
+
+    -- One after the other, in the order of their keys: whoever waits for the key of another transaction holds none that is
+    -- behind it, so that two who enqueue the same keys at once do not deadlock.
+    for job in
+        select u.*
+        from unnest(
+            enqueue_many.kind, payloads, tenants, enqueue_many.queue, enqueue_many.priority, enqueue_many.run_at, enqueue_many.after,
+            enqueue_many.max_attempts, enqueue_many.max_runtime, enqueue_many.unique_key
+        ) with ordinality
+            as u (kind, payload, tenant, queue, priority, run_at, after, max_attempts, max_runtime, unique_key, place)
+        where u.unique_key is not null
+        order by u.unique_key collate "C", coalesce(u.tenant, '') collate "C", u.place
+    loop
+        ids[job.place] := fencepost.enqueue(job.kind, job.payload, job.tenant, job.queue, job.priority, job.run_at, job.after,
+                                            job.max_attempts, job.max_runtime, job.unique_key);
+    end loop;
+    return ids;
 end
 $$;
 
@@ -519,7 +610,8 @@ $$;
 
 -- Both of a session's are for everyone: they tell of the caller's own.
 revoke all on function
-    fencepost.enqueue, fencepost.hold, fencepost.finish, fencepost.cancel, fencepost.retry, fencepost.get
+    fencepost.refusal, fencepost.enqueue, fencepost.enqueue_many, fencepost.hold, fencepost.finish, fencepost.cancel,
+    fencepost.retry, fencepost.get
 from public;
 
 -- Rows come to rest and leave quickly here: vacuum after a thousand of them rather than after a fifth of the table.

@@ -6,6 +6,7 @@ Invariant: the job exists if and only if that transaction commits; nothing here 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum, auto
 from typing import Any, cast
@@ -14,7 +15,7 @@ from uuid import UUID
 from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
 from psycopg.rows import tuple_row
 
-from fencepost.handlers import kind_of, registered
+from fencepost.handlers import find, kind_of
 from fencepost.job import InvalidJob, as_timedelta
 from fencepost.jobs.payload import NotJson, encode
 from fencepost.jobs.sql import statement
@@ -28,6 +29,24 @@ class Own(Enum):
     """In place of a tenant that was not given: that of the job which enqueues, if it is one."""
 
     tenant = auto()
+
+
+# Not frozen: to make one would take three times as long, and a bulk is made of many.
+@dataclass(slots=True)
+class NewJob:
+    """A job to be, for `enqueue_many`. Its fields are the arguments of `enqueue`, and are looked at as it is enqueued."""
+
+    kind: Kind
+    payload: Mapping[str, Any] | None = None
+    _: KW_ONLY
+    tenant: Tenant | Own = Own.tenant
+    queue: str | None = None
+    priority: int = 0
+    run_at: datetime | None = None
+    after: float | timedelta | None = None
+    max_attempts: int | None = None
+    max_runtime: float | timedelta | None = None
+    unique_key: str | None = None
 
 
 # What the table's checks take.
@@ -64,7 +83,11 @@ def enqueue(
 
     Raises InvalidJob for what can't be enqueued, and whatever psycopg raises.
     """
-    arguments = _arguments(conn, kind, payload, tenant, queue, priority, run_at, after, max_attempts, max_runtime, unique_key)
+    job = NewJob(
+        kind, payload, tenant=tenant, queue=queue, priority=priority, run_at=run_at, after=after,
+        max_attempts=max_attempts, max_runtime=max_runtime, unique_key=unique_key,
+    )  # fmt: skip
+    arguments = arguments_of(job, job_tenant(conn) or Own.tenant)
     # Whatever kind of cursor and row the connection gives by itself.
     with Cursor(conn, row_factory=tuple_row) as cursor:
         cursor.execute(statement("enqueue", enqueue_settings().schema), arguments)
@@ -86,63 +109,63 @@ async def aenqueue(
     unique_key: str | None = None,
 ) -> int:
     """Enqueue a job on an AsyncConnection; as `enqueue` otherwise."""
-    arguments = _arguments(conn, kind, payload, tenant, queue, priority, run_at, after, max_attempts, max_runtime, unique_key)
+    job = NewJob(
+        kind, payload, tenant=tenant, queue=queue, priority=priority, run_at=run_at, after=after,
+        max_attempts=max_attempts, max_runtime=max_runtime, unique_key=unique_key,
+    )  # fmt: skip
+    arguments = arguments_of(job, job_tenant(conn) or Own.tenant)
     async with AsyncCursor(conn, row_factory=tuple_row) as cursor:
         await cursor.execute(statement("enqueue", enqueue_settings().schema), arguments)
         return _id(await cursor.fetchone(), arguments["kind"])
 
 
-def _arguments(
-    conn: Connection[Any] | AsyncConnection[Any],
-    kind: Kind,
-    payload: Mapping[str, Any] | None,
-    tenant: Tenant | Own,
-    queue: str | None,
-    priority: int,
-    run_at: datetime | None,
-    after: float | timedelta | None,
-    max_attempts: int | None,
-    max_runtime: float | timedelta | None,
-    unique_key: str | None,
-) -> dict[str, Any]:
-    name = kind if isinstance(kind, str) else kind_of(kind)
+def job_tenant(conn: Connection[Any] | AsyncConnection[Any]) -> str | None:
+    """Return the tenant of the job whose connection this is; None where the server alone knows: on one that a job has bound."""
+    tenant: str | None = getattr(conn, "job_tenant", None)
+    return tenant
+
+
+def arguments_of(job: NewJob, own: str | Own | None) -> dict[str, Any]:
+    """Return what the table is given for a job that is enqueued in a job of the tenant `own`.
+
+    Raises InvalidJob, and UnknownHandler for a function that is no handler.
+    """
+    name = job.kind if isinstance(job.kind, str) else kind_of(job.kind)
     _need_text("kind", name, 256)
-    known = registered().get(name)
-    text = payload_text(payload)
-    if queue is not None:
-        _need_text("queue", queue, 128)
-    if unique_key is not None:
-        _need_text("unique_key", unique_key, 1024)
-    _need_int("priority", priority, -(2**31))
-    if max_attempts is not None:
-        _need_int("max_attempts", max_attempts, 1)
-    if run_at is not None and after is not None:
+    text = payload_text(job.payload)
+    if job.queue is not None:
+        _need_text("queue", job.queue, 128)
+    if job.unique_key is not None:
+        _need_text("unique_key", job.unique_key, 1024)
+    _need_int("priority", job.priority, -(2**31))
+    if job.max_attempts is not None:
+        _need_int("max_attempts", job.max_attempts, 1)
+    if job.run_at is not None and job.after is not None:
         raise InvalidJob("give run_at or after, not both")
-    if run_at is not None:
-        _need_moment(run_at)
-    delay = None if after is None else _duration("after", after)
-    whose = getattr(conn, "job_tenant", None) if isinstance(tenant, Own) else tenant
-    # On a connection that a job has bound itself only the server knows.
-    inherit = isinstance(tenant, Own) and whose is None
+    if job.run_at is not None:
+        _need_moment(job.run_at)
+    delay = None if job.after is None else _duration("after", job.after)
+    whose = own if isinstance(job.tenant, Own) else job.tenant
+    known = find(name)
     needed = known is not None and not known.tenantless and bool(enqueue_settings().tenant_setting)
-    if needed and whose is None and not inherit:
+    if needed and whose is None:
         raise _needs_a_tenant(name)
-    limit = None if max_runtime is None else _duration("max_runtime", max_runtime)
+    limit = None if job.max_runtime is None else _duration("max_runtime", job.max_runtime)
     if limit is not None and not timedelta(0) < limit < MOST_RUNTIME:
         raise InvalidJob(f"max_runtime must be more than 0, and less than {MOST_RUNTIME.days} days")
     return {
         "kind": name,
         "payload": text,
-        "tenant": tenant_text(whose),
-        "inherit": inherit,
+        "tenant": None if isinstance(whose, Own) else tenant_text(whose),
+        "inherit": isinstance(whose, Own),
         "needed": needed,
-        "queue": queue,
-        "priority": priority,
-        "run_at": run_at,
+        "queue": job.queue,
+        "priority": job.priority,
+        "run_at": job.run_at,
         "after": delay,
-        "max_attempts": max_attempts,
+        "max_attempts": job.max_attempts,
         "max_runtime": limit,
-        "unique_key": unique_key,
+        "unique_key": job.unique_key,
     }
 
 
@@ -159,17 +182,17 @@ def payload_text(payload: Mapping[str, Any] | None) -> str:
 def tenant_text(tenant: Tenant) -> str | None:
     """Return a tenant as the table keeps it. Raises InvalidJob for what is none."""
     match tenant:
+        case str():
+            if not tenant.strip():
+                raise InvalidJob("the tenant is blank: give its id, or None for a job without tenant")
+            _need_text("tenant", tenant, 256)
+            return tenant
         case None:
             return None
         case bool():
             raise InvalidJob("tenant must be an int, a str or a UUID, not a bool")
         case int() | UUID():
             return str(tenant)
-        case str():
-            if not tenant.strip():
-                raise InvalidJob("the tenant is blank: give its id, or None for a job without tenant")
-            _need_text("tenant", tenant, 256)
-            return tenant
         case _:
             raise InvalidJob(f"tenant must be an int, a str or a UUID, not a {type(tenant).__name__}")
 

@@ -12,6 +12,9 @@ LIMIT = 1024 * 1024
 """Bytes of JSON that a payload or a result may have."""
 
 
+_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
+
+
 class NotJson(ValueError):
     """This value has no JSON that would come back equal. The text names where, and the type."""
 
@@ -22,8 +25,8 @@ def encode(value: Any, name: str) -> str:
     Raises NotJson if it would not arrive equal, or has more than LIMIT bytes.
     """
     try:
-        _check(value, name)
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+        _check(value, (name,))
+        text = _JSON.encode(value)
         size = len(text.encode())
     except RecursionError:
         raise NotJson(f"{name} is nested too deeply, or holds itself") from None
@@ -36,33 +39,37 @@ def encode(value: Any, name: str) -> str:
     return text
 
 
-def _check(value: Any, path: str) -> None:
+def _check(value: Any, path: tuple[Any, ...]) -> None:
     match value:
-        case None | bool():
-            pass
         case str():
             if "\0" in value:
-                raise NotJson(f"{path} holds a NUL character, which PostgreSQL can't store")
-        case int():
+                raise _refused(path, "holds a NUL character, which PostgreSQL can't store")
+        case None | bool() | int():
             pass
         case float():
             if not math.isfinite(value):
-                raise NotJson(f"{path} is {value}, which JSON has no number for")
+                raise _refused(path, f"is {value}, which JSON has no number for")
             # PostgreSQL keeps a number in decimal and writes it without an exponent: from here on an integer comes back.
             if abs(value) >= 1e16 and json.loads(format(value, "f").split(".")[0]) != _shortest(value):
-                raise NotJson(f"{path} is {value!r}, too large a float to come back equal: give an int or a str")
+                raise _refused(path, f"is {value!r}, too large a float to come back equal: give an int or a str")
         case dict():
             for key, item in value.items():
                 if not isinstance(key, str):
-                    raise NotJson(f"{path} has the key {key!r} ({type(key).__name__}): keys must be str")
+                    raise _refused(path, f"has the key {key!r} ({type(key).__name__}): keys must be str")
                 if "\0" in key:
-                    raise NotJson(f"{path} has a key with a NUL character, which PostgreSQL can't store")
-                _check(item, f"{path}[{key!r}]")
+                    raise _refused(path, "has a key with a NUL character, which PostgreSQL can't store")
+                _check(item, (*path, key))
         case list():
             for place, item in enumerate(value):
-                _check(item, f"{path}[{place}]")
+                _check(item, (*path, place))
         case _:
-            raise NotJson(f"{path} is a {type(value).__name__}: give what JSON has (dict, list, str, int, float, bool, None)")
+            raise _refused(path, f"is a {type(value).__name__}: give what JSON has (dict, list, str, int, float, bool, None)")
+
+
+def _refused(path: tuple[Any, ...], why: str) -> NotJson:
+    """Return the error for what lies at `path`, its name and then keys and indexes: in words only where that is told."""
+    name, *steps = path
+    return NotJson(f"{name}{''.join(f'[{step!r}]' for step in steps)} {why}")
 
 
 def _shortest(value: float) -> int:

@@ -8,6 +8,7 @@ with need (is_for, object, name, privileges) as (
         ('login', 'table', 'supervisors', '{select,insert,update,delete}'),
         ('login', 'table', 'schema_version', '{select}'),
         ('login', 'function', 'enqueue', '{execute}'),
+        ('login', 'function', 'enqueue_many', '{execute}'),
         ('login', 'function', 'hold', '{execute}'),
         ('login', 'function', 'finish', '{execute}'),
         ('job', 'schema', '', '{usage}'),

@@ -49,11 +49,13 @@ begin
     grant select, update on fencepost.jobs to fencepost_worker;
     grant select on fencepost.job_runs, fencepost.schema_version to fencepost_worker;
     grant select, insert, update, delete on fencepost.supervisors to fencepost_worker;
-    grant execute on function fencepost.enqueue, fencepost.hold, fencepost.finish to fencepost_worker;
+    grant execute on function fencepost.enqueue, fencepost.enqueue_many, fencepost.hold, fencepost.finish to fencepost_worker;
 
-    grant execute on function fencepost.enqueue, fencepost.hold, fencepost.finish to fencepost_job;
+    grant execute on function fencepost.enqueue, fencepost.enqueue_many, fencepost.hold, fencepost.finish to fencepost_job;
 
-    grant execute on function fencepost.enqueue, fencepost.get, fencepost.cancel, fencepost.retry to fencepost_enqueuer;
+    grant execute on function
+        fencepost.enqueue, fencepost.enqueue_many, fencepost.get, fencepost.cancel, fencepost.retry
+    to fencepost_enqueuer;
 end
 $$;
 

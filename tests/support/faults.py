@@ -45,7 +45,7 @@ OF_OTHERS = {
     ),
     "of a migration": ("create_schema", "limit_locks", "lock_migrations", "note_version", "schema_exists"),
     "of a job, on another connection": ("bound",),
-    "of whoever enqueues, in a transaction of its own": ("enqueue",),
+    "of whoever enqueues, in a transaction of its own": ("enqueue", "enqueue_many", "own_tenant"),
     "of jobs run inline": ("check_constraints", "hold", "moment", "release", "restore", "savepoint", "snapshot", "undo"),
 }  # fmt: skip
 """Statements that neither a supervisor nor a worker sends."""

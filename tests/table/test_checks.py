@@ -34,6 +34,7 @@ GRANTS = [
     ("update", "table", "fencepost.supervisors"),
     ("delete", "table", "fencepost.supervisors"),
     ("execute", "function", "fencepost.enqueue"),
+    ("execute", "function", "fencepost.enqueue_many"),
     ("execute", "function", "fencepost.hold"),
     ("execute", "function", "fencepost.finish"),
 ]
@@ -118,7 +119,7 @@ def test_a_login_without_any_right_is_told_all_of_them_at_once(empty_database: D
     """C117: one look names them all, and warnings do not fail on them."""
     empty_database.migrate()
     found = refusals(empty_database.worker_url, settings_of())
-    assert len(found) == 8
+    assert len(found) == 9
     assert warnings(empty_database.worker_url, settings_of()) == []
     for refusal in found:
         empty_database.execute(refusal.cure)
