@@ -245,6 +245,11 @@ class Settings(BaseSettings):
         SecretStr(""),
         description="Where to listen for new jobs: a direct way, beside a pooler. Without it they wait for a poll there.",
     )
+    retention: Annotated[Seconds, Default("7d (0: kept for ever)")] = Field(
+        7 * 86_400.0,
+        ge=0,
+        description="How long a job is kept that is done or cancelled. Dead ones stay. Lower it if the table grows too large.",
+    )
     log_format: Annotated[str, Form("json or console"), Default("json; console on a terminal")] = Field(
         "", pattern="^(json|console)?$", description="A JSON object a line, for machines, or coloured lines, for people."
     )

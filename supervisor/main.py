@@ -3,7 +3,7 @@
     wait until nothing refuses the start
     fork a worker for each slot
     reap, watch, refill   at each tick, without the database
-    heartbeat, sweep, poll, listen, register   each with its own way to the database, and its own troubles
+    heartbeat, sweep, poll, listen, register, prune   each with its own way to the database, and its own troubles
     drain
 
 Invariant: a duty that fails is logged and tried again. None can end the process or hold up another.
@@ -34,6 +34,7 @@ from fencepost.supervisor.fork import become_subreaper, preload
 from fencepost.supervisor.heartbeat import beat
 from fencepost.supervisor.kill import kill
 from fencepost.supervisor.limits import Limits
+from fencepost.supervisor.prune import prune_finished
 from fencepost.supervisor.reap import own_children, reap
 from fencepost.supervisor.register import keep_row, remove_row
 from fencepost.supervisor.replace import replace_workers
@@ -108,10 +109,7 @@ async def _run(settings: Settings, held: list[int]) -> int:
     try:
         await _until_nothing_refuses(state)
         if not state.draining and state.exit_code is None:
-            duties = [
-                asyncio.create_task(_for_ever(duty, state), name=duty.__name__)
-                for duty in (beat, sweep_expired, poll, keep_row, replace_workers, *([listen] if settings.listens else []))
-            ]
+            duties = [asyncio.create_task(_for_ever(duty, state), name=duty.__name__) for duty in _duties(settings)]
             await _tick_until_done(state)
         await _leave(state)
     finally:
@@ -125,6 +123,15 @@ async def _run(settings: Settings, held: list[int]) -> int:
         sink.write(f"fencepost: {state.exit_reason}\n")
     log.info("the supervisor leaves", exit_code=code)
     return code
+
+
+def _duties(settings: Settings) -> list[Callable[[State], Awaitable[None]]]:
+    duties: list[Callable[[State], Awaitable[None]]] = [beat, sweep_expired, poll, keep_row, replace_workers]
+    if settings.listens:
+        duties.append(listen)
+    if settings.retention:
+        duties.append(prune_finished)
+    return duties
 
 
 def _mode(settings: Settings) -> str:

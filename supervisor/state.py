@@ -121,7 +121,7 @@ class State:
     slots: list[Slot]
     """In order of their numbers."""
     duty: Link
-    """The connection for what is short and can wait a moment: polls, sweeps, this supervisor's row."""
+    """The connection for what is short and can wait a moment: polls, sweeps, pruning, this supervisor's row."""
     bookings_link: Link
     """The bookings' own: they wait for rows that others have locked."""
     beats: Link

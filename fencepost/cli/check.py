@@ -19,7 +19,7 @@ from fencepost import checks
 from fencepost import settings as settings_module
 from fencepost.checks import Refusal, SchemaMissing
 from fencepost.cli.base import APPLICATION, WRONG, as_json, line_of, of_database, quiet_driver
-from fencepost.cli.output import say, say_json, visible
+from fencepost.cli.output import duration, say, say_json, visible
 from fencepost.cli.tables import tell_tables
 from fencepost.jobs import rights
 from fencepost.jobs.pooler import aconnect, cure_of
@@ -79,6 +79,7 @@ def check(*, tables: bool, as_json: bool) -> int:
       memory_limit, cpu_limit, task_limit
                           the container's: bytes, cores, processes and threads
       grace_period_above  seconds that the container must have to stop
+      retention           seconds that jobs are kept which are done or cancelled, 0 for ever
       unknown_variables   FENCEPOST_ variables that are no settings
 
     With --tables it judges nothing and leaves with 0 if it could look. It lists each table, view and foreign table
@@ -213,6 +214,7 @@ def _document(settings: Settings | None, found: Found) -> dict[str, Any]:
         "cpu_limit": found.cpu_limit,
         "task_limit": found.task_limit,
         "grace_period_above": grace,
+        "retention": None if settings is None else settings.retention,
         "unknown_variables": settings_module.unknown_names(),
     }
 
@@ -231,6 +233,8 @@ def _lines(settings: Settings, found: Found) -> list[str]:
         told.append(("container", found.limits))
     grace = settings.drain_timeout + settings.kill_grace + LEAVING
     told.append(("grace", f"give the container more than {grace:g} s to stop"))
+    kept = f"for {duration(settings.retention)}" if settings.retention else "for ever"
+    told.append(("retention", f"done and cancelled jobs are kept {kept}"))
     told += [("warning", line) for line in found.warnings]
     for refusal in found.refusals:
         told += [("refused", refusal.what), ("  cure", refusal.cure)]

@@ -8,8 +8,8 @@ with need (is_for, name, command) as (
         ('login', 'supervisors', 'r'), ('login', 'supervisors', 'a'),
         ('login', 'supervisors', 'w'), ('login', 'supervisors', 'd'),
         ('login', 'schema_version', 'r'),
-        ('definer', 'jobs', 'r'), ('definer', 'jobs', 'a'), ('definer', 'jobs', 'w'),
-        ('definer', 'job_runs', 'r'), ('definer', 'job_runs', 'a')
+        ('definer', 'jobs', 'r'), ('definer', 'jobs', 'a'), ('definer', 'jobs', 'w'), ('definer', 'jobs', 'd'),
+        ('definer', 'job_runs', 'r'), ('definer', 'job_runs', 'a'), ('definer', 'job_runs', 'd')
 ), policy as (
     select
         p.polname, p.polrelid, p.polroles, p.polpermissive, p.polcmd::text as command,

@@ -11,6 +11,7 @@ with need (is_for, object, name, privileges) as (
         ('login', 'function', 'enqueue_many', '{execute}'),
         ('login', 'function', 'hold', '{execute}'),
         ('login', 'function', 'finish', '{execute}'),
+        ('login', 'function', 'prune', '{execute}'),
         ('job', 'schema', '', '{usage}'),
         ('job', 'function', 'hold', '{execute}'),
         ('job', 'function', 'finish', '{execute}')

@@ -50,6 +50,7 @@ begin
     grant select on fencepost.job_runs, fencepost.schema_version to fencepost_worker;
     grant select, insert, update, delete on fencepost.supervisors to fencepost_worker;
     grant execute on function fencepost.enqueue, fencepost.enqueue_many, fencepost.hold, fencepost.finish to fencepost_worker;
+    grant execute on function fencepost.prune to fencepost_worker;
 
     grant execute on function fencepost.enqueue, fencepost.enqueue_many, fencepost.hold, fencepost.finish to fencepost_job;
 

@@ -23,7 +23,7 @@ WORK = {
         "left_in_session", "forget", "as_new", "reset_login", "reset_role", "reset_all", "finish", "finish_and_commit",
         "outcome", "plan_once", CONNECT,
     ),
-    "duty": ("expired", "sweep", "waiting", "register", CONNECT),
+    "duty": ("expired", "sweep", "waiting", "register", "prune", CONNECT),
     "heartbeat": ("heartbeat", CONNECT),
     "booking": ("end_sessions", "held", "finish", CONNECT),
     "listen": ("listen", CONNECT),
@@ -75,14 +75,17 @@ SETTINGS: dict[str, Any] = {
 
 SOONER = {
     "sitecustomize.py": """
-import fencepost.supervisor.kill, fencepost.supervisor.main, fencepost.supervisor.watch
+import fencepost.supervisor.kill, fencepost.supervisor.main, fencepost.supervisor.prune, fencepost.supervisor.watch
 
 fencepost.supervisor.main.STATEMENT_LIMIT = 1.0
 fencepost.supervisor.watch.CLAIM_MAY_TAKE = 2.0
 fencepost.supervisor.kill.FINISH_MAY_TAKE = 1.0
+fencepost.supervisor.prune.LOOK_EVERY = 0.5
 """
 }
-"""Files for a supervisor whose time limits are shorter: with its own a statement that hangs takes five seconds, or thirty."""
+"""Files for a supervisor whose time limits are shorter: with its own a statement that hangs takes five seconds, or thirty.
+
+And which looks for what is to be deleted more often than each minute."""
 
 MIX = ("quick", "notes", "notes_awaited", "notes_once", "notes_once", "rolls_back", "dies")
 AT_REST = ("done", "dead")

@@ -135,6 +135,10 @@ class Verbs:
             },
         )
 
+    def prune(self, age: timedelta = timedelta(days=7), *, mark: int = 0, span: int = 1000, most: int = 1000) -> Any:
+        """Go a step along the jobs and delete what came to rest longer than `age` ago."""
+        return self._rows("prune", {"age": age, "mark": mark, "span": span, "most": most})[0]
+
     def waiting(self, *queues: str, kinds: Sequence[str] = ("ok",), idle: int = 2) -> Any:
         """Return how many due jobs wait, counted up to `idle`, and when the next is due."""
         return self._rows("waiting", {"queues": list(queues or ("default",)), "kinds": list(kinds), "idle": idle})[0]

@@ -37,6 +37,7 @@ GRANTS = [
     ("execute", "function", "fencepost.enqueue_many"),
     ("execute", "function", "fencepost.hold"),
     ("execute", "function", "fencepost.finish"),
+    ("execute", "function", "fencepost.prune"),
 ]
 
 
@@ -119,7 +120,7 @@ def test_a_login_without_any_right_is_told_all_of_them_at_once(empty_database: D
     """C117: one look names them all, and warnings do not fail on them."""
     empty_database.migrate()
     found = refusals(empty_database.worker_url, settings_of())
-    assert len(found) == 9
+    assert len(found) == 10
     assert warnings(empty_database.worker_url, settings_of()) == []
     for refusal in found:
         empty_database.execute(refusal.cure)
@@ -242,8 +243,8 @@ def test_a_queue_that_hides_jobs_is_refused(fresh_database: Database, settings_o
 def test_a_queue_that_hides_jobs_from_its_own_functions_is_refused(
     other_role: str, fresh_database: Database, settings_of: SettingsOf
 ) -> None:
-    """C68: enqueue, hold and finish act as their owner, whom forced security applies to as well."""
-    for name in ("enqueue", "hold", "finish"):
+    """C68: enqueue, hold, finish and prune act as their owner, whom forced security applies to as well."""
+    for name in ("enqueue", "hold", "finish", "prune"):
         fresh_database.execute(f'alter function fencepost.{name} owner to "{other_role}"')
     fresh_database.execute("alter table fencepost.job_runs enable row level security")
     found = refusals(fresh_database.worker_url, settings_of())

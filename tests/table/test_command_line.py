@@ -944,8 +944,10 @@ def test_a_check_says_what_is_fine_and_what_a_container_needs(shell: Shell, hand
     assert (document["sessions_at_most"], document["grace_period_above"]) == (12, 13)
     assert document["unknown_variables"] == ["FENCEPOST_CONCURENCY"]
     told = shell("check", handlers=handlers, concurrency="1000").stdout
-    for part in ("nothing refuses a start", "at most 2004", "raise max_connections", "more than 28 s"):
+    for part in ("nothing refuses a start", "at most 2004", "raise max_connections", "more than 28 s", "are kept for 7 d"):
         assert part in told, told
+    assert document["retention"] == 7 * 86_400
+    assert "are kept for ever" in shell("check", handlers=handlers, retention="0").stdout
 
 
 def test_a_check_names_every_refusal_with_its_cure(fresh_database: Database, tmp_path: Path, handlers: str) -> None:

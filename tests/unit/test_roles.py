@@ -17,7 +17,7 @@ def test_the_demo_grants_a_worker_what_is_recommended() -> None:
         line.strip(";") for line in (PACKAGE / "demo" / "grants.sql").read_text().splitlines() if line.startswith("grant")
     ]
     recommended = [line.strip(";").replace('"worker"', "worker") for line in grants_of_worker("fencepost", "worker")]
-    assert len(recommended) == 5
+    assert len(recommended) == 6
     assert granted == recommended
 
 

@@ -40,6 +40,7 @@ def test_without_any_variable_the_defaults_hold() -> None:
     assert (settings.lease, settings.heartbeat, settings.max_runtime, settings.kill_grace) == (60, 15, 300, 1)
     assert (settings.poll, settings.sweep, settings.drain_timeout, settings.boot_timeout) == (1, 1, 25, 60)
     assert (settings.max_attempts, settings.backoff, settings.backoff_max) == (5, 15, 3600)
+    assert settings.retention == 7 * 86_400
     assert (settings.queues, settings.schema, settings.tenant_setting) == (("default",), "fencepost", "app.tenant")
     assert 1 <= settings.concurrency <= len(os.sched_getaffinity(0))
 
@@ -78,7 +79,8 @@ def test_what_is_no_duration_is_refused_with_an_example(set_up: Set, text: str) 
 
 
 @pytest.mark.parametrize(
-    "name", ["lease", "max_runtime", "backoff_max", "drain_timeout", "boot_timeout", "kill_grace", "poll", "sweep"]
+    "name",
+    ["lease", "max_runtime", "backoff_max", "drain_timeout", "boot_timeout", "kill_grace", "poll", "sweep", "retention"],
 )
 def test_a_duration_beyond_all_dates_is_refused(set_up: Set, name: str) -> None:
     """Neither Python's nor the server's dates go that far: it would fail later, in each worker."""
@@ -98,6 +100,7 @@ WRONG = {
     "POLL": [("0", "more than 0")],
     "SWEEP": [("0s", "more than 0")],
     "BOOT_TIMEOUT": [("0", "more than 0")],
+    "RETENTION": [("", "a duration"), ("for ever", "a duration")],
     "MAX_ATTEMPTS": [("0", "at least 1"), ("many", "whole number"), ("3000000000", "at most")],
     "SCHEMA": [("", "1 to 63 bytes"), ("x" * 64, "1 to 63 bytes"), ("100%", "without %")],
     "ALLOW_BYPASSRLS": [("perhaps", "yes or no"), ("2", "yes or no")],
