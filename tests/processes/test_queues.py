@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 
+from fencepost import enqueue
 from support.databases import Database
 from support.jobs import Jobs
 from support.processes import Supervisor
@@ -12,6 +14,11 @@ from support.waiting import wait_until
 ALIKE = "x" * 79
 """Two queues share it, and more than the 63 bytes that PostgreSQL keeps of a name."""
 
+LEASED = """
+    update fencepost.jobs set status = 'running', attempts = 1, max_attempts = 3, fence = 1, locked_by = 'gone:1',
+        locked_until = clock_timestamp() + interval '1 minute', started_at = clock_timestamp()
+    where id = %s
+"""
 LAST_USED = """
     select application_name, max(state_change) from pg_stat_activity
     where application_name = any (%s) and datname = current_database() group by 1 order by 1
@@ -61,6 +68,27 @@ def test_a_loud_tenant_with_a_queue_of_its_own_does_not_hold_up_the_others(
     row = jobs.wait_for(job)
     assert (row.started_at - row.created_at).total_seconds() < 2
     assert database.value("select count(*) from fencepost.jobs where queue = 'loud' and status = 'queued'") > 400
+
+
+def test_what_lands_below_the_keys_that_a_busy_worker_has_reached_starts_within_two_seconds(
+    start_supervisor: Callable[..., Supervisor], jobs: Jobs, database: Database
+) -> None:
+    """Promise 11: a job that was due earlier, a commit that comes late, one given back, and a priority that is new."""
+    given_back = jobs.enqueue("ok")
+    with database.conn(autocommit=False) as conn:
+        late = enqueue(conn, "ok", tenant=1)
+        database.execute(LEASED, [given_back])
+        database.execute("select fencepost.enqueue('slow', '{\"seconds\": 0.02}', tenant => '1') from generate_series(1, 600)")
+        start_supervisor(concurrency=1, log_level="info")
+        wait_until(lambda: len(jobs.marks()) > 5, what="the first of them")
+        conn.commit()
+    landed = database.value("select clock_timestamp()")
+    database.execute("select fencepost.finish(%s, 1, 'gone:1', 'lost')", [given_back])
+    early = enqueue(database.owner, "ok", tenant=1, run_at=landed - timedelta(hours=1))
+    urgent = jobs.enqueue("ok", priority=-7)
+    for job in (late, given_back, early, urgent):
+        assert (jobs.wait_for(job).started_at - landed).total_seconds() < 2, job
+    assert database.value("select count(*) from fencepost.jobs where status = 'queued'") > 200
 
 
 def test_two_installations_in_one_database_know_nothing_of_each_other(
