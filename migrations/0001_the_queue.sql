@@ -83,9 +83,11 @@ create table fencepost.jobs (
 -- Claims walk this index in order. It still holds the entries of claimed jobs while an old transaction is open
 -- elsewhere, which is why a claim starts behind the last key that it took (claim.sql).
 create index jobs_waiting on fencepost.jobs (queue, priority, run_at, id) where status = 'queued';
--- The sweep walks this one. `status` alone is its predicate: finish.sql does not mention it, and so can't be planned
--- over the dead entries here instead of over the primary key.
-create index jobs_leased on fencepost.jobs (locked_until) where status = 'running';
+-- The sweep walks this one, by when runs began: an index with `locked_until` in it would get an entry at each heartbeat, and
+-- with it all the others (an update is HOT only where no index has a changed column).
+-- `status` alone is its predicate: finish.sql does not mention it, and so can't be planned over the dead entries here instead
+-- of over the primary key.
+create index jobs_leased on fencepost.jobs (started_at) where status = 'running';
 create index jobs_dead on fencepost.jobs (finished_at) where status = 'dead';
 -- Over queued and running together, so that no way back from running to queued can fail on it.
 -- A key is one of its tenant's: another's job must not be found by it, nor keep this one's from being made.
@@ -692,8 +694,10 @@ revoke all on function
 from public;
 
 -- Rows come to rest and leave quickly here: vacuum after a thousand of them rather than after a fifth of the table.
+-- More than half of each page stays free: a heartbeat writes new versions of all running jobs in one transaction, and where a
+-- page holds nothing else, each must find room there (HOT). Elsewhere they would get entries in all indexes.
 alter table fencepost.jobs set (
-    fillfactor = 70, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000,
+    fillfactor = 45, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000,
     autovacuum_vacuum_cost_delay = 0
 );
 

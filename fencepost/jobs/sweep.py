@@ -1,10 +1,10 @@
-"""Find expired leases, and turn what was seen expired into queued or dead jobs."""
+"""Read how the leases of runs stand, and turn what was seen expired into queued or dead jobs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from psycopg import AsyncConnection
@@ -16,8 +16,8 @@ SUMMARY = "lost: its lease ran out, its supervisor was gone"
 
 
 @dataclass(frozen=True, slots=True)
-class Expired:
-    """A lease as it was seen: any change of it makes it another."""
+class Lease:
+    """A lease as it was read: any change of it makes it another."""
 
     id: int
     fence: int
@@ -25,14 +25,35 @@ class Expired:
     locked_until: datetime
 
 
-async def expired(conn: AsyncConnection[Any], schema: str, mark: datetime) -> tuple[datetime, list[Expired]]:
-    """Return the server's time, and the leases that ran out by then and after `mark`."""
-    cursor = await conn.execute(statement("expired", schema), {"mark": mark})
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Which leases are to be read.
+
+    Those of `ids`, and those of all runs that began after `mark` and are `age` old by now; without a mark those of all runs.
+    """
+
+    mark: datetime | None
+    age: timedelta
+    ids: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What was read: the server's time, the next mark, and the leases that there are."""
+
+    at: datetime
+    mark: datetime
+    leases: list[Lease]
+
+
+async def read_leases(conn: AsyncConnection[Any], schema: str, asked: Asked) -> Read:
+    """Return the leases that are asked for. Those of runs that have ended are not among them."""
+    cursor = await conn.execute(statement("leases", schema), {"mark": asked.mark, "age": asked.age, "ids": asked.ids})
     rows = await cursor.fetchall()
-    return rows[0][0], [Expired(*row[1:]) for row in rows if row[1] is not None]
+    return Read(rows[0][0], rows[0][1], [Lease(*row[2:]) for row in rows if row[2] is not None])
 
 
-async def sweep(conn: AsyncConnection[Any], schema: str, leases: Sequence[Expired]) -> list[Expired]:
+async def sweep(conn: AsyncConnection[Any], schema: str, leases: Sequence[Lease]) -> list[Lease]:
     """Book those of `leases` that still stand as they were seen as lost, and return them."""
     cursor = await conn.execute(
         statement("sweep", schema),

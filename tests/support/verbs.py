@@ -15,6 +15,7 @@ from fencepost.job import Ended, Outcome
 from fencepost.jobs.claim import Claim, Lane, claim, claim_arguments, finish_and_claim, lanes
 from fencepost.jobs.finish import NOTHING, finish
 from fencepost.jobs.sql import in_schema, statement
+from fencepost.jobs.sweep import Lease, Read
 from support.databases import Database
 
 START = datetime.min.replace(tzinfo=UTC)
@@ -116,10 +117,15 @@ class Verbs:
             },
         )
 
-    def expired(self, mark: datetime = START) -> tuple[datetime, list[Any]]:
-        """Return the next mark, and the leases that have run out behind `mark`."""
-        rows = self._rows("expired", {"mark": mark})
-        return rows[0].looked_at, [row for row in rows if row.id is not None]
+    def leases(self, mark: datetime | None = None, ids: Sequence[int] = (), age: timedelta = timedelta()) -> Read:
+        """Read the leases of known runs, and of those that began behind `mark`; without one, all."""
+        rows = self._rows("leases", {"mark": mark, "ids": list(ids), "age": age})
+        return Read(rows[0].at, rows[0].mark, [Lease(*row[2:]) for row in rows if row.id is not None])
+
+    def expired(self) -> list[Lease]:
+        """Return the leases that have run out."""
+        read = self.leases()
+        return [lease for lease in read.leases if lease.locked_until <= read.at]
 
     def sweep(self, expired: Sequence[Any]) -> list[Any]:
         """Sweep what was seen expired, and return what was booked."""

@@ -143,7 +143,7 @@ def test_a_swept_job_that_was_asked_to_stop_is_cancelled(conn: Connection, verbs
     verbs.must_claim(lease=timedelta(microseconds=1))
     cancel(conn, job)
     conn.commit()
-    _, expired = verbs.expired()
+    expired = verbs.expired()
     assert len(verbs.sweep(expired)) == 1
     assert (jobs[job].status, jobs.outcomes(job)) == ("cancelled", ["lost"])
 

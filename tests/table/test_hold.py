@@ -17,7 +17,7 @@ from fencepost.jobs.claim import Claim
 from fencepost.jobs.transaction import Context, Held, begin, commit, finish_and_commit
 from support.databases import Database
 from support.jobs import Jobs
-from support.verbs import START, Verbs
+from support.verbs import Verbs
 from support.waiting import wait_until
 
 CONTEXT = Context(tenant_setting="app.tenant", tenant="7", role="", time_left=60_000)
@@ -133,7 +133,7 @@ def test_no_sweep_can_take_a_job_between_hold_and_commit(
     begin(verbs.conn, verbs.schema, held(claimed), CONTEXT)
     write(verbs.conn, claimed)
     verbs.hold(claimed)
-    _, expired = other_verbs.expired(START)
+    expired = other_verbs.expired()
     assert [row.id for row in expired] == [job]
     assert other_verbs.sweep(expired) == []
     assert jobs[job].status == "running"

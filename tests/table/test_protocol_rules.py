@@ -20,7 +20,7 @@ from psycopg import Connection
 from fencepost.board import Orders, boottime
 from fencepost.job import Ended
 from fencepost.jobs import claim as statements_of_claims
-from fencepost.jobs.sweep import Expired
+from fencepost.jobs.sweep import Lease
 from fencepost.jobs.transaction import Context, Held, begin, commit
 from fencepost.settings import Settings, read
 from fencepost.supervisor.sweep import Seen
@@ -113,7 +113,7 @@ def test_rule_2_a_run_is_known_by_more_than_its_fence(
     job = jobs.enqueue("ok")
     run = held(verbs)
     write(verbs, run)
-    other_verbs.sweep(other_verbs.expired()[1])
+    other_verbs.sweep(other_verbs.expired())
     assert jobs.get(job).status == "queued"
     assert commits(verbs, run) is not rule
     assert len(jobs.rows()) == (0 if rule else 1)
@@ -129,7 +129,7 @@ def test_rule_3_the_fence_is_held_to_the_commit(
     run = held(verbs)
     write(verbs, run)
     verbs.conn.execute("select fencepost.hold(%s, %s, %s)", [run.job_id, run.fence, run.name])
-    other_verbs.sweep(other_verbs.expired()[1])
+    other_verbs.sweep(other_verbs.expired())
     assert jobs.get(job).status == ("running" if rule else "queued")
     verbs.conn.execute("commit")
     assert len(jobs.rows()) == 1
@@ -259,7 +259,7 @@ def test_rule_14_only_what_stands_as_it_was_seen_is_swept(
     take_out("and j.locked_until = s.expired_at", verb="sweep")
     job = jobs.enqueue("ok")
     claimed = verbs.must_claim(lease=AT_ONCE)
-    seen = other_verbs.expired()[1]
+    seen = other_verbs.expired()
     assert verbs.heartbeat(claimed, lease=AT_ONCE) == {claimed.name: "renewed"}
     other_verbs.sweep(seen)
     assert jobs.get(job).status == ("running" if rule else "queued")
@@ -268,8 +268,8 @@ def test_rule_14_only_what_stands_as_it_was_seen_is_swept(
 @pytest.mark.parametrize("patience", [20.0, 0.0], ids=["with the rule", "without"])
 def test_rule_14_a_lease_is_looked_at_for_long_before_it_is_swept(patience: float) -> None:
     """The server's clock has stepped: all leases are over at once, and all their holders live."""
-    lease = Expired(1, 1, "w:1", datetime(2026, 1, 1, tzinfo=UTC))
-    seen = Seen(since={lease: 100.0})
+    lease = Lease(1, 1, "w:1", datetime(2026, 1, 1, tzinfo=UTC))
+    seen = Seen(expired={lease: 100.0})
     assert seen.ripe(101.0, patience) == ([] if patience else [lease])
     assert seen.ripe(100.0 + patience, patience) == [lease]
 

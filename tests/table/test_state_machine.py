@@ -178,7 +178,7 @@ class Table(RuleBasedStateMachine):
 
     @rule()
     def sweep(self) -> None:
-        _, expired = self.verbs.expired()
+        expired = self.verbs.expired()
         assert {row.id for row in expired} == {job for job, it in self.model.items() if it.expired}
         assert {row.id for row in self.verbs.sweep(expired)} == {row.id for row in expired}
         for row in expired:
