@@ -33,6 +33,7 @@ from fencepost.supervisor.drain import drain
 from fencepost.supervisor.fork import become_subreaper, preload
 from fencepost.supervisor.heartbeat import beat
 from fencepost.supervisor.kill import kill
+from fencepost.supervisor.leases import LOOK_FROM_AGE, Leases
 from fencepost.supervisor.limits import Limits
 from fencepost.supervisor.prune import prune_finished
 from fencepost.supervisor.reap import own_children, reap
@@ -95,9 +96,11 @@ async def _run(settings: Settings, held: list[int]) -> int:
         duty=Link(settings, "duty", name, STATEMENT_LIMIT),
         bookings_link=Link(settings, "booking", name, STATEMENT_LIMIT),
         beats=Link(settings, "heartbeat", name, settings.heartbeat_limit),
+        # A lease that is shorter than ours is seen late by no more than this.
+        leases=Leases(age=min(LOOK_FROM_AGE, settings.lease / 2)),
     )
     state.born_with = frozenset(own_children())
-    state.reap = lambda: reap(state)
+    state.reap = lambda: reap(state, death_told=True)
     take_signals(state, held)
     mode = _mode(settings)
     log.info("the supervisor starts", pid=os.getpid(), workers=settings.concurrency, queues=list(settings.queues), mode=mode)
@@ -210,11 +213,10 @@ async def _tick_until_done(state: State) -> None:
         if state.draining and draining is None:
             draining = asyncio.create_task(drain(state))
         state.changed.clear()
-        try:
-            async with asyncio.timeout(period):
-                await state.changed.wait()
-        except TimeoutError:
-            pass
+        # Not by a time limit, which is an exception each time: most ticks end by it.
+        end_of_period = asyncio.get_running_loop().call_later(period, state.changed.set)
+        await state.changed.wait()
+        end_of_period.cancel()
     # Whoever is left is killed next, with nothing in between.
     stall.off()
     if draining is not None and draining.done() and draining.exception() is not None:

@@ -23,8 +23,11 @@ from fencepost.supervisor.state import TRIAL, Child, Kill, State
 log = structlog.get_logger()
 
 
-def reap(state: State) -> None:
-    """Reap all that has died, and see to it that what it has left behind dies too."""
+def reap(state: State, *, death_told: bool = False) -> None:
+    """Reap all that has died, and see to it that what it has left behind dies too.
+
+    `death_told`: by the kernel. Where it tells, also of one that another has reaped, nobody is asked for at each tick.
+    """
     died = False
     while (pid := _a_dead_child()) is not None:
         child = next((child for child in state.children() if child.pid == pid), None)
@@ -38,7 +41,7 @@ def reap(state: State) -> None:
         _end_group(child)
         _bury(state, child, _wait_for(pid))
     for child in state.children():
-        if not _is_our_child(child.pid):
+        if (death_told or child.pidfd is None) and not _is_our_child(child.pid):
             died = True
             _bury(state, child, STATUS_LOST)
     if died or state.strays:

@@ -17,6 +17,7 @@ import structlog
 from fencepost.board import BUSY, Board, Phase, Record
 from fencepost.settings import Settings
 from fencepost.supervisor.database import Link
+from fencepost.supervisor.leases import Leases
 
 log = structlog.get_logger()
 
@@ -126,6 +127,8 @@ class State:
     """The bookings' own: they wait for rows that others have locked."""
     beats: Link
     """The heartbeat's own, so that nothing is before it."""
+    leases: Leases = field(default_factory=Leases)
+    """What is known of all leases, ours and others': the sweep's."""
     kinds: list[str] | None = None
     ever_ready: bool = False
     listening: bool = False
@@ -154,6 +157,7 @@ class State:
     register_now: asyncio.Event = field(default_factory=asyncio.Event)
     beat_now: asyncio.Event = field(default_factory=asyncio.Event)
     look_now: asyncio.Event = field(default_factory=asyncio.Event)
+    leases_read: asyncio.Event = field(default_factory=asyncio.Event)
     replace_now: asyncio.Event = field(default_factory=asyncio.Event)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the tick has something to do at once: a child has died, a slot was added, or we are to leave."""

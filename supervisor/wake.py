@@ -1,7 +1,8 @@
 """Wake as many idle workers as there is work.
 
-Notifications say that something was enqueued, or that someone is cancelled, and are coalesced; a poll and the heartbeat stand
-behind them, since they have no acknowledgement. Idle workers send nothing themselves.
+A notification says that something was enqueued, or that someone is cancelled. It wakes one worker at once; how much work there
+is, is counted behind it, once for all notifications that come together. They have no acknowledgement, so a poll and the
+heartbeat stand behind them. Idle workers send nothing themselves.
 """
 
 from __future__ import annotations
@@ -16,18 +17,22 @@ import structlog
 import tenacity
 
 from fencepost.board import boottime
+from fencepost.jobs.look import Work
 from fencepost.jobs.sql import statement
 from fencepost.jobs.supervisors import notify
-from fencepost.jobs.waiting import Waiting, waiting
 from fencepost.supervisor.database import ONLY_READS, Away, Conn, connect, limited, only_reads
-from fencepost.supervisor.state import State
+from fencepost.supervisor.look import look_for_work
+from fencepost.supervisor.state import Child, State
 
 log = structlog.get_logger()
 
 TOGETHER = 0.02
-"""Seconds in which notifications count as one reason to look how much work there is. Those woken for it have looked by then."""
+"""Seconds in which notifications count as one reason to look how much work there is."""
 
-NOBODY_IDLE = 0.1
+SETTLED = 0.01
+"""Seconds after which those whom a notification has woken have claimed: what waits then is more than that."""
+
+NOBODY_IDLE = 0.03
 """Seconds until the board is looked at again where no worker was idle. Costs no statement."""
 
 LOOK_AGAIN = 1.0
@@ -68,7 +73,7 @@ async def poll(state: State) -> None:
         try:
             async with asyncio.timeout(pause):
                 await state.look_now.wait()
-            await asyncio.sleep(max(0.0, last + TOGETHER - boottime()))
+            await asyncio.sleep(max(SETTLED, last + TOGETHER - boottime()))
         except TimeoutError:
             pass
         state.look_now.clear()
@@ -80,7 +85,7 @@ async def poll(state: State) -> None:
             pause = min(pause, NOBODY_IDLE)
             continue
         try:
-            found = await state.duty.run(partial(_waiting, state=state, idle=idle))
+            found = await look_for_work(state, Work(state.settings.queues, state.kinds, idle))
         except Away:
             pause = min(pause, LOOK_AGAIN)
             continue
@@ -93,19 +98,44 @@ async def poll(state: State) -> None:
             pause = min(pause, max(0.001, found.next_due_in))
 
 
-async def _waiting(conn: Conn, state: State, idle: int) -> Waiting:
-    return await waiting(conn, state.settings.schema, state.settings.queues, state.kinds or [], idle)
-
-
 def wake(state: State, count: int) -> None:
-    """Wake up to `count` idle workers. All count it: one that is about to sleep sees that, and looks again."""
-    if count <= 0 or state.draining or state.paused:
-        return
+    """Wake up to `count` idle workers."""
+    if count > 0:
+        for child in _called(state)[:count]:
+            _rouse(child)
+
+
+class Sleepers:
+    """Whom notifications wake, one each.
+
+    Found once for all that come together: where a thousand jobs are enqueued one by one, boards must not be read as often.
+    """
+
+    def __init__(self) -> None:
+        self._found_at = float("-inf")
+        self._left: list[Child] = []
+
+    def wake_one(self, state: State) -> None:
+        """Wake one of them, if one is left."""
+        now = boottime()
+        if now - self._found_at >= TOGETHER:
+            self._found_at, self._left = now, _called(state)[::-1]
+        if self._left and not (child := self._left.pop()).gone:
+            _rouse(child)
+
+
+def _called(state: State) -> list[Child]:
+    """Return the idle workers, after all have counted the call: one that is about to sleep sees that, and looks again."""
+    if state.draining or state.paused:
+        return []
     for child in state.children():
         child.board.wake()
-    for child in state.idle()[:count]:
-        child.woken_at = boottime()
-        child.say(b"w")
+    return state.idle()
+
+
+def _rouse(child: Child) -> None:
+    child.woken_at = boottime()
+    child.say(b"w")
 
 
 async def listen(state: State) -> None:
@@ -131,10 +161,12 @@ async def listen(state: State) -> None:
             # What was sent while nobody listened is not sent again.
             state.look_now.set()
             state.beat_now.set()
+            sleepers = Sleepers()
             async for queue in _notifications(conn, state):
                 if not queue:
                     again = _ask_who_is_cancelled(state, again)
                 elif queue in state.settings.queues or "*" in state.settings.queues:
+                    sleepers.wake_one(state)
                     state.look_now.set()
         except SentLater as error:
             log.debug("not listening", error=str(error))
@@ -181,12 +213,35 @@ def _ask_who_is_cancelled(state: State, again: asyncio.TimerHandle | None) -> as
 
 
 async def _notifications(conn: Conn, state: State) -> AsyncIterator[str]:
+    # What comes beside the answer to a statement.
+    beside: list[str] = []
+    conn.add_notify_handler(lambda told: beside.append(told.payload))
     while True:
-        # Ended and begun again: a connection whose other end has vanished shows it only when something is asked of it, and
-        # one to a server that only reads by now would go on in silence, while jobs are enqueued on the one that took over.
-        async for notification in conn.notifies(timeout=min(ASK_LISTENED_TO, state.settings.heartbeat)):
-            yield notification.payload
+        # Asked now and then: a connection whose other end has vanished shows it only when something is asked of it, and one to
+        # a server that only reads by now would go on in silence, while jobs are enqueued on the one that took over.
+        ask_at = boottime() + min(ASK_LISTENED_TO, state.settings.heartbeat)
+        while (left := ask_at - boottime()) > 0:
+            # Not by the driver's own way, which looks ten times a second whether it is to go on waiting.
+            await _readable(conn, left)
+            conn.pgconn.consume_input()
+            while (told := conn.pgconn.notifies()) is not None:
+                yield told.extra.decode(errors="replace")
         await limited(conn.execute(""), boottime() + ANSWERED_WITHIN, conn)
+        while beside:
+            yield beside.pop(0)
         if only_reads(conn):
             await conn.close()
             raise Away(ONLY_READS)
+
+
+async def _readable(conn: Conn, within: float) -> None:
+    """Wait until something can be read of the connection, at most for as many seconds."""
+    loop = asyncio.get_running_loop()
+    woken = asyncio.Event()
+    timer = loop.call_later(within, woken.set)
+    loop.add_reader(conn.fileno(), woken.set)
+    try:
+        await woken.wait()
+    finally:
+        loop.remove_reader(conn.fileno())
+        timer.cancel()

@@ -9,6 +9,8 @@ from pathlib import Path
 from support.databases import Database
 from support.jobs import Jobs
 from support.processes import Supervisor
+from support.proxy import Fault, Proxy
+from support.servers import Server
 from support.waiting import wait_until
 
 
@@ -41,6 +43,58 @@ def test_idle_workers_send_no_statements(start_supervisor: Callable[..., Supervi
     # One is woken for one job; another only if a poll has come just then.
     wait_until(lambda: all("idle" in title(pid) for pid in supervisor.workers()), what="idle workers")
     assert len(set(database.execute(last, [names])) - set(before)) <= 2
+
+
+def test_an_idle_supervisor_sends_one_short_statement_a_second_and_one_enqueue_wakes_one_worker(
+    start_server: Callable[..., Server],
+    create_database: Callable[[Server], Database],
+    start_supervisor: Callable[..., Supervisor],
+) -> None:
+    """C113: with settings as delivered, whatever the number of workers; those who look for one job are few."""
+    database = create_database(start_server(log_statement="all"))
+    jobs = Jobs(database)
+    supervisor = start_supervisor(
+        database.worker_url, concurrency=6, sweep="1s", heartbeat="15s", lease="60s", max_runtime="60s"
+    )
+    for job in [jobs.enqueue("quick") for _ in range(12)]:
+        jobs.wait_for(job)
+    wait_until(lambda: len(ready(supervisor)) == 6, what="a line on each worker")
+    wait_until(lambda: all("idle" in title(pid) for pid in supervisor.workers()), what="idle workers")
+
+    def sent() -> list[str]:
+        lines = (line for line in database.log_lines() if f" {database.name} fencepost " in line)
+        return [line for line in lines if "execute " in line or "statement: " in line]
+
+    before, began = len(sent()), time.monotonic()
+    wait_until(lambda: time.monotonic() - began > 6, what="six seconds")
+    by_workers = [line for line in sent()[before:] if " fencepost w" in line]
+    # One a second; the row and the session that listens now and then.
+    assert (by_workers, len(sent()) - before <= 6 + 4) == ([], True), sent()[before:]
+    before = len(sent())
+    for _ in range(5):
+        jobs.wait_for(jobs.enqueue("quick"))
+    claims = [line for line in sent()[before:] if " fencepost w" in line and "with next as" in line]
+    # For each: its own, the one after it that finds nothing, and as many of another that a poll has woken.
+    assert 5 <= len(claims) <= 5 * 5, claims
+
+
+def test_a_notification_wakes_a_worker_before_anything_is_asked(
+    proxy: Proxy, start_supervisor: Callable[..., Supervisor], database: Database
+) -> None:
+    """How much work there is, is counted behind it: a poll that hangs holds up none of the first jobs."""
+    jobs = Jobs(database)
+    supervisor = start_supervisor(proxy.url(database.worker_url), concurrency=2, poll="30s", sweep="30s")
+    jobs.wait_for(jobs.enqueue("quick"))
+    wait_until(lambda: len(ready(supervisor)) == 2, what="a line on each worker")
+    wait_until(lambda: all("idle" in title(pid) for pid in supervisor.workers()), what="idle workers")
+    wait_until(lambda: proxy.has("listen"), what="the session that listens")
+    hangs = proxy.arm(Fault("look", "duty", "hang_before"))
+    first = jobs.enqueue("quick")
+    wait_until(hangs.hit.is_set, what="a poll that hangs")
+    second = jobs.enqueue("quick")
+    for job in (first, second):
+        row = jobs.wait_for(job)
+        assert (row.started_at - row.created_at).total_seconds() < 2
 
 
 def test_every_line_of_a_job_tells_whose_it_is(start_supervisor: Callable[..., Supervisor], jobs: Jobs) -> None:

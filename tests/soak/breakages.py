@@ -89,7 +89,7 @@ BREAKAGES = (
     ),
     Breakage(
         "an expired lease is swept at the first look",
-        "supervisor/sweep.py",
+        "supervisor/leases.py",
         "if now - since >= patience]",
         "if now - since >= 0]",
         ("tests/processes/test_outages.py", "tests/unit", "tests/processes/test_supervisors.py"),

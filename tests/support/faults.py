@@ -23,7 +23,7 @@ WORK = {
         "left_in_session", "forget", "as_new", "reset_login", "reset_role", "reset_all", "finish", "finish_and_commit",
         "outcome", "plan_once", CONNECT,
     ),
-    "duty": ("leases", "sweep", "waiting", "register", "prune", CONNECT),
+    "duty": ("look", "sweep", "register", "prune", CONNECT),
     "heartbeat": ("heartbeat", CONNECT),
     "booking": ("end_sessions", "held", "finish", CONNECT),
     "listen": ("listen", CONNECT),

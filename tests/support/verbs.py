@@ -14,13 +14,17 @@ from psycopg.rows import namedtuple_row
 from fencepost.job import Ended, Outcome
 from fencepost.jobs.claim import Claim, Lane, claim, claim_arguments, finish_and_claim, lanes
 from fencepost.jobs.finish import NOTHING, finish
+from fencepost.jobs.look import Read
 from fencepost.jobs.sql import in_schema, statement
-from fencepost.jobs.sweep import Lease, Read
+from fencepost.jobs.sweep import Lease
 from support.databases import Database
 
 START = datetime.min.replace(tzinfo=UTC)
 LEASE = timedelta(seconds=60)
 KINDS = {"ok": 3}
+
+ASKS_NOTHING = {"queues": [], "kinds": [], "idle": 0, "leases": False, "mark": None, "ids": [], "age": timedelta()}
+"""A look that asks for neither work nor leases."""
 
 _names = count(1)
 
@@ -119,8 +123,8 @@ class Verbs:
 
     def leases(self, mark: datetime | None = None, ids: Sequence[int] = (), age: timedelta = timedelta()) -> Read:
         """Read the leases of known runs, and of those that began behind `mark`; without one, all."""
-        rows = self._rows("leases", {"mark": mark, "ids": list(ids), "age": age})
-        return Read(rows[0].at, rows[0].mark, [Lease(*row[2:]) for row in rows if row.id is not None])
+        rows = self._look(leases=True, mark=mark, ids=list(ids), age=age)
+        return Read(rows[0].at, rows[0].mark, [Lease(*row[4:]) for row in rows if row.id is not None])
 
     def expired(self) -> list[Lease]:
         """Return the leases that have run out."""
@@ -147,11 +151,14 @@ class Verbs:
 
     def waiting(self, *queues: str, kinds: Sequence[str] = ("ok",), idle: int = 2) -> Any:
         """Return how many due jobs wait, counted up to `idle`, and when the next is due."""
-        return self._rows("waiting", {"queues": list(queues or ("default",)), "kinds": list(kinds), "idle": idle})[0]
+        return self._look(queues=list(queues or ("default",)), kinds=list(kinds), idle=idle)[0]
 
     def end_sessions(self, application: str) -> int:
         """End the other sessions of that name, and return how many there were."""
         return int(self._rows("end_sessions", {"application": application})[0].still_there)
+
+    def _look(self, **wanted: Any) -> list[Any]:
+        return self._rows("look", {**ASKS_NOTHING, **wanted})
 
     def _rows(self, verb: str, arguments: dict[str, Any]) -> list[Any]:
         with self.conn.cursor(row_factory=namedtuple_row) as cursor:

@@ -23,7 +23,7 @@ from fencepost.jobs import claim as statements_of_claims
 from fencepost.jobs.sweep import Lease
 from fencepost.jobs.transaction import Context, Held, begin, commit
 from fencepost.settings import Settings, read
-from fencepost.supervisor.sweep import Seen
+from fencepost.supervisor.leases import Leases
 from fencepost.worker import claim as claiming
 from fencepost.worker import session as sessions
 from fencepost.worker.claim import Claims
@@ -269,9 +269,9 @@ def test_rule_14_only_what_stands_as_it_was_seen_is_swept(
 def test_rule_14_a_lease_is_looked_at_for_long_before_it_is_swept(patience: float) -> None:
     """The server's clock has stepped: all leases are over at once, and all their holders live."""
     lease = Lease(1, 1, "w:1", datetime(2026, 1, 1, tzinfo=UTC))
-    seen = Seen(expired={lease: 100.0})
-    assert seen.ripe(101.0, patience) == ([] if patience else [lease])
-    assert seen.ripe(100.0 + patience, patience) == [lease]
+    leases = Leases(expired={lease: 100.0})
+    assert leases.ripe(101.0, patience) == ([] if patience else [lease])
+    assert leases.ripe(100.0 + patience, patience) == [lease]
 
 
 @with_and_without

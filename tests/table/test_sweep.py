@@ -11,7 +11,7 @@ from psycopg import sql
 from fencepost.jobs.sql import statement
 from support.databases import Database
 from support.jobs import Jobs
-from support.verbs import Verbs
+from support.verbs import ASKS_NOTHING, Verbs
 
 AT_ONCE = timedelta(microseconds=1)
 
@@ -163,9 +163,9 @@ def test_a_look_costs_the_same_behind_dead_entries(database: Database) -> None:
 
 def pages_of_a_look(database: Database, known: list[int]) -> int:
     """Return how many pages are touched by a look at what is known and at what has begun by now."""
-    explain = sql.SQL("explain (analyze, buffers, timing off, format json) ") + statement("leases", "fencepost")
+    explain = sql.SQL("explain (analyze, buffers, timing off, format json) ") + statement("look", "fencepost")
     with database.conn(cursor_factory=psycopg.ClientCursor) as conn:
-        asked = {"mark": database.value("select clock_timestamp()"), "ids": known, "age": timedelta()}
+        asked = {**ASKS_NOTHING, "leases": True, "mark": database.value("select clock_timestamp()"), "ids": known}
         for _ in range(2):
             row = conn.execute(explain, asked).fetchone()
     plan = row[0][0]["Plan"] if row else {}

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from fencepost.jobs.sweep import Asked, Lease, Read
-from fencepost.supervisor.sweep import LOOK_AT_ALL_EVERY, Seen
+from fencepost.jobs.look import Asked, Read
+from fencepost.jobs.sweep import Lease
+from fencepost.supervisor.leases import LOOK_AT_ALL_EVERY, Leases
 
 PATIENCE = 20.0
 AGE = timedelta(seconds=10)
@@ -20,7 +21,7 @@ class Server:
         self.clock = datetime(2026, 1, 1, tzinfo=UTC)
         self.runs: dict[int, tuple[datetime, Lease]] = {}
         self.asked: list[Asked] = []
-        self.seen = Seen()
+        self.leases = Leases()
 
     def pass_by(self, seconds: float) -> None:
         """Let time pass, for both."""
@@ -38,10 +39,10 @@ class Server:
 
     def look(self) -> list[int]:
         """Have the sweep look once; return of which jobs it was told."""
-        asked = self.seen.asks(self.ours)
+        asked = self.leases.asks(self.ours)
         self.asked.append(asked)
         found = [lease for job, (began, lease) in self.runs.items() if job in asked.ids or self._in_range(asked, began)]
-        self.seen.learns(asked, Read(self.clock, self.clock - AGE, found), self.ours)
+        self.leases.learns(asked, Read(self.clock, self.clock - AGE, found), self.ours)
         return [lease.id for lease in found]
 
     def look_for(self, seconds: int) -> None:
@@ -52,7 +53,7 @@ class Server:
 
     def ripe(self) -> list[int]:
         """Return which jobs it would take back now."""
-        return [lease.id for lease in self.seen.ripe(self.ours, PATIENCE)]
+        return [lease.id for lease in self.leases.ripe(self.ours, PATIENCE)]
 
     def _in_range(self, asked: Asked, began: datetime) -> bool:
         return asked.mark is None or asked.mark < began <= self.clock - AGE
@@ -76,7 +77,7 @@ def test_a_run_is_read_once_when_it_is_old_enough_and_again_when_its_lease_is_ov
     assert server.asked[-1].ids == [1]
     server.pass_by(1)
     server.look()
-    assert (server.asked[-1].ids, server.seen.known, server.seen.expired) == ([], {}, {})
+    assert (server.asked[-1].ids, server.leases.known, server.leases.expired) == ([], {}, {})
 
 
 def test_what_stays_expired_for_a_heartbeat_and_its_limit_is_ripe() -> None:
@@ -96,7 +97,7 @@ def test_a_lease_that_is_prolonged_is_another() -> None:
     server.claim(1)
     server.look()
     server.look_for(75)
-    assert list(server.seen.expired) == [server.runs[1][1]]
+    assert list(server.leases.expired) == [server.runs[1][1]]
     server.beat(1, lease=1)
     server.look_for(10)
     assert server.ripe() == []
@@ -112,10 +113,10 @@ def test_a_server_whose_clock_is_set_forward_costs_no_lease() -> None:
     server.look_for(15)
     server.clock += timedelta(hours=1)
     server.look_for(14)
-    assert list(server.seen.expired) == [server.runs[1][1]]
+    assert list(server.leases.expired) == [server.runs[1][1]]
     server.beat(1)
     server.look_for(10)
-    assert (server.ripe(), server.seen.expired) == ([], {})
+    assert (server.ripe(), server.leases.expired) == ([], {})
 
 
 def test_after_the_servers_clock_was_set_back_all_are_looked_at() -> None:
@@ -127,7 +128,7 @@ def test_after_the_servers_clock_was_set_back_all_are_looked_at() -> None:
     server.claim(1, lease=5)
     server.look_for(2)
     assert server.asked[-1].mark is None
-    assert list(server.seen.known) == [1]
+    assert list(server.leases.known) == [1]
     server.look_for(5 + int(PATIENCE))
     assert server.ripe() == [1]
 
@@ -138,11 +139,11 @@ def test_another_connection_may_lead_to_another_server() -> None:
     server.claim(1, lease=5)
     server.look()
     server.look_for(10)
-    assert server.seen.expired
-    server.seen.forget(object())  # type: ignore[arg-type]
+    assert server.leases.expired
+    server.leases.forget(object())  # type: ignore[arg-type]
     server.clock -= timedelta(minutes=1)
     server.look()
-    assert (server.asked[-1].mark, server.seen.expired) == (None, {})
+    assert (server.asked[-1].mark, server.leases.expired) == (None, {})
     server.look_for(60 + int(PATIENCE))
     assert server.ripe() == [1]
 
@@ -155,4 +156,4 @@ def test_all_are_looked_at_now_and_then() -> None:
     began = server.clock - timedelta(minutes=5)
     server.runs[1] = (began, Lease(1, 1, "w:1", server.clock))
     server.look_for(int(LOOK_AT_ALL_EVERY) - 20)
-    assert list(server.seen.known) == [1]
+    assert list(server.leases.known) == [1]
