@@ -145,6 +145,8 @@ create table fencepost.supervisors (
     lease interval not null,
     heartbeat interval not null,
     listening boolean not null,
+    -- Whether it is to be told of what is enqueued (see `tell`): not where it would not hear, nor while none of its workers idles.
+    told boolean not null default true,
     state text not null,
     slots jsonb not null default '[]',
     started_at timestamptz not null default clock_timestamp(),
@@ -167,6 +169,27 @@ as $$
         when tenant ~ '^\s*$' then 'the tenant is blank: give its id, or null for a job without tenant'
         when run_at is not null and after is not null then 'give run_at or after, not both'
     end
+$$;
+
+
+-- tell: wakes supervisors, with the caller's commit and never before, for a job that waits in a queue. The channel is the schema's
+-- name; the queue tells a supervisor whether it need look. For a scheduled job too: it then knows until when it may sleep.
+-- Only where one wants to be told. Commits that notify wait for each other, through their flush to the disk: at full speed, when
+-- all workers are busy and look for their next job anyway, enqueuing would be as slow as one session is.
+-- The flag is read here and the job committed later, so a supervisor may have begun to want it in between. Whoever does looks for
+-- work once that is committed: what is committed before is found so, and what is committed later has read the flag. What has read
+-- it before and is committed later is found by further looks, soon and then less and less often, until the next poll. (Under
+-- REPEATABLE READ it is read as it was at the transaction's first statement.)
+-- A supervisor that has no row yet looks once it has. One that is gone and left its row is told in vain.
+create function fencepost.tell(queue text) returns void
+language plpgsql set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+begin
+    if exists (select from fencepost.supervisors s where s.told and (queue = any (s.queues) or '*' = any (s.queues))) then
+        perform pg_notify('fencepost', queue);
+    end if;
+end
 $$;
 
 
@@ -213,9 +236,7 @@ begin
         end if;
     end loop;
 
-    -- The channel is the schema's name; the queue tells a supervisor whether it need look. Sent with the caller's
-    -- commit, never before. For a scheduled job too: the supervisor then knows until when it may sleep.
-    perform pg_notify('fencepost', coalesce(enqueue.queue, 'default'));
+    perform fencepost.tell(coalesce(enqueue.queue, 'default'));
     return new_id;
 end
 $$;
@@ -280,7 +301,7 @@ begin
         enqueue_many.after, enqueue_many.max_attempts, enqueue_many.max_runtime
     ) as u (id, kind, payload, tenant, queue, priority, run_at, after, max_attempts, max_runtime)
     where u.id is not null;
-    perform pg_notify('fencepost', q.queue)
+    perform fencepost.tell(q.queue)
     from (
         select distinct coalesce(u.queue, 'default') as queue
         from unnest(ids, enqueue_many.queue) as u (id, queue)
@@ -406,7 +427,7 @@ begin
     values (job_id, fence, job.attempts, name, job.tenant_id, job.started_at, outcome, error, stack, max_rss);
     if next_status = 'queued' then
         -- As for what is enqueued: supervisors know then when it is due, however far apart their polls are.
-        perform pg_notify('fencepost', job.queue);
+        perform fencepost.tell(job.queue);
     end if;
     return true;
 end
@@ -500,7 +521,7 @@ begin
                 status = 'queued', attempts = 0, interruptions = 0, run_at = now(),
                 cancel_requested_at = null, finished_at = null
             where j.id = job_id;
-            perform pg_notify('fencepost', job.queue);
+            perform fencepost.tell(job.queue);
             status := 'queued';
             return;
         exception when unique_violation then
@@ -689,8 +710,8 @@ $$;
 
 -- Both of a session's are for everyone: they tell of the caller's own.
 revoke all on function
-    fencepost.refusal, fencepost.enqueue, fencepost.enqueue_many, fencepost.hold, fencepost.finish, fencepost.cancel,
-    fencepost.retry, fencepost.get, fencepost.prune
+    fencepost.refusal, fencepost.tell, fencepost.enqueue, fencepost.enqueue_many, fencepost.hold, fencepost.finish,
+    fencepost.cancel, fencepost.retry, fencepost.get, fencepost.prune
 from public;
 
 -- Rows come to rest and leave quickly here: vacuum after a thousand of them rather than after a fifth of the table.

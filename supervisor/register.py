@@ -19,6 +19,7 @@ from fencepost.jobs.supervisors import deregister, register
 from fencepost.supervisor.database import Away
 from fencepost.supervisor.state import TRIAL, State
 from fencepost.supervisor.tell import phase
+from fencepost.supervisor.wake import look_for_what_was_not_told
 
 log = structlog.get_logger()
 
@@ -26,17 +27,22 @@ VERSION = version("fencepost")
 """Read once: a full or slow disk must not hold up what is written each heartbeat."""
 
 
+WRITE_AGAIN = 1.0
+"""Seconds until the row is written again where the database was away."""
+
+
 async def keep_row(state: State) -> None:
     """Write the row at each heartbeat's period, and when something in it has changed."""
     while True:
+        pause = state.settings.heartbeat
         try:
             await write_row(state)
         except Away:
-            pass
+            pause = min(pause, WRITE_AGAIN)
         except psycopg.Error as error:
             log.warning("the supervisor's row was not written", error=str(error).strip())
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(state.settings.heartbeat):
+            async with asyncio.timeout(pause):
                 await state.register_now.wait()
         state.register_now.clear()
 
@@ -44,6 +50,7 @@ async def keep_row(state: State) -> None:
 async def write_row(state: State) -> None:
     """Write the row once."""
     settings = state.settings
+    told = state.listening and state.wants_to_be_told
     row = {
         "name": state.name,
         "host": socket.gethostname(),
@@ -54,10 +61,14 @@ async def write_row(state: State) -> None:
         "lease": timedelta(seconds=settings.lease),
         "heartbeat": timedelta(seconds=settings.heartbeat),
         "listening": state.listening,
+        "told": told,
         "state": "draining" if state.draining else "paused" if state.paused else "running",
         "slots": json.dumps(slots(state)),
     }
-    await state.duty.run(lambda conn: register(conn, settings.schema, row))
+    is_new = await state.duty.run(lambda conn: register(conn, settings.schema, row))
+    was_told, state.told = state.told and not is_new, told
+    if told and not was_told:
+        state.spawn(look_for_what_was_not_told(state))
 
 
 async def remove_row(state: State) -> None:

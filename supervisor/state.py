@@ -132,6 +132,10 @@ class State:
     kinds: list[str] | None = None
     ever_ready: bool = False
     listening: bool = False
+    wants_to_be_told: bool = True
+    """Whether notifications of what is enqueued are of use: not while no worker has been idle for a while."""
+    told: bool = False
+    """Whether the row says so, and whoever enqueues notifies."""
     trial: str | None = None
     """What the last trial of the handlers found wrong; empty: nothing, None: there is no answer yet."""
     paused: bool = False

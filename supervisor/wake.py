@@ -35,6 +35,13 @@ SETTLED = 0.01
 NOBODY_IDLE = 0.03
 """Seconds until the board is looked at again where no worker was idle. Costs no statement."""
 
+BUSY_FOR = 1.0
+"""Seconds without an idle worker after which we need not be told of what is enqueued: it slows down who enqueues."""
+
+SOON = 0.05
+LATER_EACH_TIME = 4
+"""How soon to look, and how many times later each time, for what was enqueued while nobody had to tell, and committed since."""
+
 LOOK_AGAIN = 1.0
 """Seconds, at most, until work is looked for again where that failed: what was notified of meanwhile is not told twice."""
 
@@ -69,6 +76,7 @@ async def poll(state: State) -> None:
     """Look how many due jobs wait, and wake as many: at each period, after notifications, and when the next one is due."""
     last = boottime()
     pause = 0.0
+    busy_since: float | None = None
     while True:
         try:
             async with asyncio.timeout(pause):
@@ -80,6 +88,8 @@ async def poll(state: State) -> None:
         last = boottime()
         pause = state.settings.poll
         idle = len(state.idle())
+        busy_since = None if idle else busy_since or last
+        _want_to_be_told(state, wanted=busy_since is None or last - busy_since < BUSY_FOR)
         if not idle or state.kinds is None or state.draining or state.paused:
             # Nobody to wake, and so nothing to ask; but soon, when there is: what is due next is not known until then.
             pause = min(pause, NOBODY_IDLE)
@@ -94,8 +104,30 @@ async def poll(state: State) -> None:
             pause = min(pause, LOOK_AGAIN)
             continue
         wake(state, found.due)
+        if state.listening and not state.told:
+            # Our row does not say it yet.
+            pause = min(pause, LOOK_AGAIN)
         if found.next_due_in is not None:
             pause = min(pause, max(0.001, found.next_due_in))
+
+
+def _want_to_be_told(state: State, *, wanted: bool) -> None:
+    if wanted != state.wants_to_be_told:
+        state.wants_to_be_told = wanted
+        state.register_now.set()
+
+
+async def look_for_what_was_not_told(state: State) -> None:
+    """Look now, and again: what was enqueued before our row said that we are to be told may be committed any time later.
+
+    Less and less often until the next poll, so that what took long to be committed waits for a few times as long at most.
+    """
+    pause = SOON
+    state.look_now.set()
+    while pause < state.settings.poll:
+        await asyncio.sleep(pause)
+        state.look_now.set()
+        pause *= LATER_EACH_TIME
 
 
 def wake(state: State, count: int) -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from psycopg import AsyncConnection
 
 from fencepost.jobs.sql import statement
 
 
-async def register(conn: AsyncConnection[Any], schema: str, row: dict[str, Any]) -> None:
-    """Write a supervisor's row."""
-    await conn.execute(statement("register", schema), row)
+async def register(conn: AsyncConnection[Any], schema: str, row: dict[str, Any]) -> bool:
+    """Write a supervisor's row, and return whether it was not there."""
+    (is_new,) = cast("tuple[bool]", await (await conn.execute(statement("register", schema), row)).fetchone())
+    return is_new
 
 
 async def deregister(conn: AsyncConnection[Any], schema: str, name: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -116,3 +117,40 @@ def test_two_installations_in_one_database_know_nothing_of_each_other(
     assert database.value("select count(*) from fencepost.jobs") == 0
     assert database.execute(LAST_USED, [sessions_of_workers(other)]) == before
     assert database.value("select count(*) from pg_class where relnamespace = 'public'::regnamespace") == 0
+
+
+def test_nobody_notifies_while_all_are_busy_and_what_is_committed_late_is_found_soon(
+    start_supervisor: Callable[..., Supervisor], jobs: Jobs, database: Database
+) -> None:
+    """Who enqueues at full speed is not slowed by it; and who had read that, and commits when there is one idle, is found."""
+    handlers = "handlers_for_tests,handlers_of_accidents,handlers_of_statements"
+    supervisor = start_supervisor(handlers=handlers, concurrency=1, poll="60s", log_level="info")
+    told = "select bool_and(told) from fencepost.supervisors"
+    wait_until(lambda: database.value(told), what="a supervisor that is to be told")
+    heard: list[str] = []
+    with database.conn() as listener, database.conn(autocommit=False) as late:
+        listener.add_notify_handler(lambda notify: heard.append(notify.payload))
+        listener.execute("listen fencepost")
+        release = supervisor.folder / "go"
+        busy = jobs.enqueue("waits_for_a_file", {"path": str(release)})
+        listener.execute("select 1")
+        assert heard == ["default"]
+        wait_until(lambda: database.value(told) is False, what="a supervisor all of whose workers are busy")
+        waiting = jobs.enqueue("ok")
+        (job,) = late.execute("select fencepost.enqueue('ok', tenant => '1')").fetchone()
+        listener.execute("select 1")
+        assert heard == ["default"]
+        release.touch()
+        for one in (busy, waiting):
+            jobs.wait_for(one)
+        wait_until(lambda: database.value(told), what="a supervisor that is to be told again")
+        told_at = time.monotonic()
+        wait_until(lambda: time.monotonic() - told_at > 0.5, what="the looks that follow at once")
+        late.commit()
+        # It is not told, and its poll is a minute away.
+        jobs.wait_for(job, within=8)
+        listener.execute("select 1")
+        assert heard == ["default"]
+        jobs.wait_for(jobs.enqueue("ok"), within=2)
+        listener.execute("select 1")
+        assert heard == ["default", "default"]

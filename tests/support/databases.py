@@ -107,6 +107,14 @@ class Database:
         """Create the tables that test handlers write to."""
         self.owner.execute(Path(__file__).with_name("test_tables.sql").read_text(encoding="utf-8"))
 
+    def add_supervisor(self, schema: str = "fencepost", queues: Sequence[str] = ("*",), *, told: bool = True) -> None:
+        """Add the row of a supervisor that there is not, which is to be told of what is enqueued."""
+        text = """
+            insert into {schema}.supervisors (name, host, pid, version, queues, lease, heartbeat, listening, told, state)
+            values (%s, 'nowhere', 1, '0', %s, '60 s', '15 s', true, %s, 'running')
+        """
+        self.owner.execute(sql.SQL(text).format(schema=sql.Identifier(schema)), [uuid.uuid4().hex, list(queues), told])
+
     def close(self) -> None:
         """Close the test's own connection; it is opened again when it is used."""
         if self._owner is not None:

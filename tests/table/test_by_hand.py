@@ -44,8 +44,9 @@ def conn(database: Database) -> Any:
 
 
 @pytest.fixture
-def heard(connect: Callable[..., Connection]) -> Callable[[], list[str]]:
-    """What has been notified of since the last look."""
+def heard(connect: Callable[..., Connection], database: Database) -> Callable[[], list[str]]:
+    """What has been notified of since the last look, where a supervisor is to be told."""
+    database.add_supervisor()
     conn = connect()
     told: list[psycopg.Notify] = []
     conn.add_notify_handler(told.append)

@@ -449,8 +449,12 @@ def test_a_key_whose_job_comes_to_rest_between_the_two_looks_is_enqueued(fresh_d
 
 
 @pytest.fixture
-def listener(connect: Callable[..., Connection]) -> Callable[[], list[psycopg.Notify]]:
-    """A session that listens, and gives what it has heard so far: `select 1` is answered after what was sent before."""
+def listener(connect: Callable[..., Connection], database: Database) -> Callable[[], list[psycopg.Notify]]:
+    """A session that listens, and gives what it has heard so far: `select 1` is answered after what was sent before.
+
+    And a supervisor that is to be told.
+    """
+    database.add_supervisor()
     conn = connect()
     heard: list[psycopg.Notify] = []
     conn.add_notify_handler(heard.append)
@@ -494,6 +498,30 @@ def test_a_job_that_is_due_later_is_told_of_once(conn: Connection, listener: Cal
     enqueue(conn, "ok", run_at=datetime.now(UTC) + timedelta(hours=1))
     conn.commit()
     assert [told.payload for told in listener()] == ["default"]
+
+
+@pytest.mark.parametrize(
+    ("supervisors", "heard"),
+    [
+        ([], False),
+        ([(["*"], False)], False),
+        ([(["default", "post"], True)], False),
+        ([(["default", "mail"], True)], True),
+        ([(["*"], False), (["*"], True)], True),
+    ],
+    ids=["none", "all busy", "another's", "its queue", "one of two"],
+)
+def test_it_is_notified_only_where_a_supervisor_of_the_queue_is_to_be_told(
+    conn: Connection, database: Database, listener: Callable[[], list[psycopg.Notify]],
+    supervisors: list[tuple[list[str], bool]], *, heard: bool,
+) -> None:  # fmt: skip
+    """Commits that notify wait for each other; and what its workers find by themselves a supervisor need not be told."""
+    database.execute("delete from fencepost.supervisors")
+    for queues, told in supervisors:
+        database.add_supervisor(queues=queues, told=told)
+    enqueue(conn, "ok", queue="mail")
+    conn.commit()
+    assert [told.payload for told in listener()] == (["mail"] if heard else [])
 
 
 def test_a_key_that_is_taken_wakes_nobody(conn: Connection, listener: Callable[[], list[psycopg.Notify]]) -> None:

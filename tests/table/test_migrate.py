@@ -211,6 +211,8 @@ def test_two_installations_in_one_database_do_not_wake_each_other(
     """C111: the channel is the schema."""
     database = in_odd_schema(schema)
     database.migrate("fencepost")
+    for one in (schema, "fencepost"):
+        database.add_supervisor(one)
     heard: list[str] = []
     with database.conn() as conn:
         conn.add_notify_handler(lambda notify: heard.append(notify.channel))
