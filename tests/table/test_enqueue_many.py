@@ -380,8 +380,9 @@ def test_a_bulk_holds_no_key_behind_one_that_it_waits_for(database: Database) ->
 
 
 @pytest.fixture
-def listener(connect: Callable[..., Connection]) -> Callable[[], list[str]]:
-    """A session that listens, and gives the queues that it has heard of so far."""
+def listener(connect: Callable[..., Connection], database: Database) -> Callable[[], list[str]]:
+    """A session that listens, and gives the queues that it has heard of so far, where a supervisor is to be told."""
+    database.add_supervisor()
     conn = connect()
     heard: list[str] = []
     conn.add_notify_handler(lambda told: heard.append(told.payload))

@@ -6,7 +6,6 @@ from datetime import timedelta
 
 import psycopg
 import pytest
-from psycopg import sql
 
 from fencepost.jobs.sql import statement
 from support.databases import Database
@@ -163,7 +162,7 @@ def test_a_look_costs_the_same_behind_dead_entries(database: Database) -> None:
 
 def pages_of_a_look(database: Database, known: list[int]) -> int:
     """Return how many pages are touched by a look at what is known and at what has begun by now."""
-    explain = sql.SQL("explain (analyze, buffers, timing off, format json) ") + statement("look", "fencepost")
+    explain = b"explain (analyze, buffers, timing off, format json) " + statement("look", "fencepost")
     with database.conn(cursor_factory=psycopg.ClientCursor) as conn:
         asked = {**ASKS_NOTHING, "leases": True, "mark": database.value("select clock_timestamp()"), "ids": known}
         for _ in range(2):

@@ -1,7 +1,7 @@
-"""What notifying costs those that enqueue: sixteen clients, a job a transaction, with `pg_notify` in it and without.
+"""What notifying costs those that enqueue, and what they are spared: sixteen clients, a job a transaction.
 
 NOTIFY takes a lock of the whole server before its commit is flushed and keeps it until after, so that commits that notify can't
-share a flush. By turns, by pgbench: the same function, and a copy that notifies nobody, on a table that is emptied each time.
+share a flush. By turns, by pgbench: with a supervisor that is to be told, as where a worker idles, and with one that is not.
 """
 
 from __future__ import annotations
@@ -16,36 +16,37 @@ from typing import Any
 
 import psycopg
 
-NOTIFIES = re.compile(r"^ *perform pg_notify\(.*\n", re.MULTILINE)
-DEFINITION = "select pg_get_functiondef('fencepost.enqueue'::regproc)"
-ENQUEUE = """select fencepost.{function}('nothing', '{{"n": 1}}', tenant => '1');\n"""
+ENQUEUE = """select fencepost.enqueue('nothing', '{"n": 1}', tenant => '1');\n"""
+SUPERVISOR = """
+    insert into fencepost.supervisors (name, host, pid, version, queues, lease, heartbeat, listening, state)
+    values ('of the laboratory', 'nowhere', 1, '0', '{default}', '60 s', '15 s', true, 'running')
+"""
+TOLD = "update fencepost.supervisors set told = %s"
 RATE = re.compile(r"^tps = ([\d.]+)", re.MULTILINE)
 EMPTY = ("truncate fencepost.jobs cascade", "checkpoint")
-WAYS = {"with": "enqueue", "without": "enqueue_silently"}
+WAYS = {"with": True, "without": False}
 
 
 def measure(url: str, clients: int = 16, seconds: int = 5, rounds: int = 5) -> dict[str, Any]:
     """Return the jobs a second of each round, their medians, and the share of them that is left with notifying.
 
-    url: of a migrated database on a server that flushes its commits to a disk, as its tables' owner; its jobs are deleted.
+    url: of a migrated database without supervisors, on a server that flushes its commits to a disk, as its tables' owner; its
+    jobs are deleted.
     """
     rates: dict[str, list[float]] = {way: [] for way in WAYS}
     with psycopg.connect(url, autocommit=True) as conn, tempfile.TemporaryDirectory() as folder:
-        definition = conn.execute(DEFINITION).fetchall()[0][0]
-        silent, removed = NOTIFIES.subn("", definition.replace("fencepost.enqueue(", "fencepost.enqueue_silently("))
-        assert removed == 1, definition
-        # Its arguments are named after it.
-        conn.execute(silent.replace("enqueue.", "enqueue_silently.").encode())
+        conn.execute(SUPERVISOR)
+        script = Path(folder) / "enqueue"
+        script.write_text(ENQUEUE)
         try:
             for number in range(rounds):
                 for way in sorted(WAYS, reverse=bool(number % 2)):
                     for text in EMPTY:
                         conn.execute(text)
-                    script = Path(folder) / way
-                    script.write_text(ENQUEUE.format(function=WAYS[way]))
+                    conn.execute(TOLD, [WAYS[way]])
                     rates[way].append(_pgbench(url, script, clients, seconds))
         finally:
-            conn.execute("drop function fencepost.enqueue_silently")
+            conn.execute("delete from fencepost.supervisors")
             for text in EMPTY:
                 conn.execute(text)
     medians = {way: median(found) for way, found in rates.items()}
