@@ -44,8 +44,8 @@ class Record:
     """What a worker says of itself. Times are seconds of CLOCK_BOOTTIME, which goes on while the machine sleeps.
 
     `claimed_at` was read before the claim was sent: every deadline of the run counts from it. One that leaves says there since
-    when. `retry_in` is the wait that the handler wants before the next attempt, should this run die; `progress` is done and
-    total, NaN where nothing is known.
+    when. `max_runtime` counts from it too, and so holds what the claim has waited for. `retry_in` is the wait that the handler
+    wants before the next attempt, should this run die; `progress` is done and total, NaN where nothing is known.
     """
 
     phase: Phase

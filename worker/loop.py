@@ -106,6 +106,9 @@ class Worker:
         following = None
         handler = handler_of(claim.kind)
         limit = claim.max_runtime or handler.max_runtime or timedelta(seconds=self._settings.max_runtime)
+        # The record counts from the claim. What that has waited, for locks that a finish in the same statement met, is not the
+        # run's: it would be stopped before it began.
+        waited = boottime() - self._claims.claimed_at
         running = Record(
             Phase.running,
             claim=self._claims.number,
@@ -114,7 +117,7 @@ class Worker:
             attempt=claim.attempt,
             max_attempts=claim.max_attempts,
             claimed_at=self._claims.claimed_at,
-            max_runtime=limit.total_seconds(),
+            max_runtime=waited + limit.total_seconds(),
             retry_in=wait_before_next(None, self._settings, claim.attempt).total_seconds(),
             kind=claim.kind,
             tenant=claim.tenant or "",

@@ -77,6 +77,24 @@ def test_a_drain_that_comes_as_a_job_is_claimed_gives_it_back_uncounted(
     assert supervisor.wait() == 0
 
 
+def test_what_a_claim_has_waited_for_is_not_counted_as_runtime(
+    start_supervisor: Callable[..., Supervisor], jobs: Jobs, database: Database
+) -> None:
+    """It waits with the finish that it travels with, longer than its job may run: that one has all of its time all the same."""
+    first, second = jobs.enqueue("ok"), jobs.enqueue("slow", {"seconds": 0.5}, max_runtime=2, max_attempts=1)
+    with database.conn(autocommit=False) as conn:
+        # Finishes wait for this, claims do not.
+        conn.execute("lock table fencepost.job_runs in share mode")
+        start_supervisor(concurrency=1, lease="30s", heartbeat="5s", kill_grace="0.5s")
+        jobs.wait_for_mark(first)
+        waiting = "select from pg_stat_activity where datname = %s and wait_event_type = 'Lock'"
+        wait_until(lambda: database.execute(waiting, [database.name]), what="a finish that waits")
+        waits_since = time.monotonic()
+        wait_until(lambda: time.monotonic() - waits_since > 2.5, what="the end of what the second job may take")
+    assert jobs.wait_for(second, ("done", "dead")).status == "done"
+    assert jobs.outcomes(first) == jobs.outcomes(second) == ["done"]
+
+
 TERM_IN_THE_FIRST_INSTANT = """
 import os, signal
 forks = 0
