@@ -153,8 +153,8 @@ class Claims:
     def _after(self, error: Exception) -> Claim | None:
         """Wait, and find out what became of the claim, if that is open. What was claimed is adopted."""
         if is_an_answer(error) or not self._sent:
-            if not is_an_answer(error):
-                self._session.drop_claims()
+            # After a no, too: it may be to what the session keeps prepared, which a migration has changed or a proxy dropped.
+            self._session.drop_claims()
             self._patience.pause()
             return None
         while True:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import psycopg
@@ -43,20 +43,30 @@ class PatientLine:
 
 
 @pytest.fixture
-def claims(database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[claiming.Claims]:
-    """A worker's claims, on the worker's own sessions."""
-    monkeypatch.setenv("DATABASE_URL", database.worker_url)
+def claims_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Database], claiming.Claims]]:
+    """Make a worker's claims, on the worker's own sessions."""
     monkeypatch.setattr(claiming, "registered", lambda: {"ok": Handler("ok", print, 3, None, None, False, False)})
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        files = [os.memfd_create("note"), os.memfd_create("stacks")]
-        start = WorkerStart(read(), 1, "w1", Board(), theirs, *files, 0)
-        session, line = Session(start.settings, start.name), PatientLine()
-        yield claiming.Claims(start, session, line, Patience(session, line))  # type: ignore[arg-type]
-        session.drop_claims()
-        session._pool.close()
-        for fd in files:
-            os.close(fd)
+    with ExitStack() as at_the_end:
+
+        def of(database: Database) -> claiming.Claims:
+            monkeypatch.setenv("DATABASE_URL", database.worker_url)
+            _ours, theirs = map(at_the_end.enter_context, socket.socketpair())
+            files = [os.memfd_create("note"), os.memfd_create("stacks")]
+            for fd in files:
+                at_the_end.callback(os.close, fd)
+            start = WorkerStart(read(), 1, "w1", Board(), theirs, *files, 0)
+            session, line = Session(start.settings, start.name), PatientLine()
+            at_the_end.callback(session._pool.close)
+            at_the_end.callback(session.drop_claims)
+            return claiming.Claims(start, session, line, Patience(session, line))  # type: ignore[arg-type]
+
+        yield of
+
+
+@pytest.fixture
+def claims(database: Database, claims_of: Callable[[Database], claiming.Claims]) -> claiming.Claims:
+    """Return a worker's claims from the shared database."""
+    return claims_of(database)
 
 
 def lose(monkeypatch: pytest.MonkeyPatch, *, done: bool) -> None:
@@ -134,6 +144,25 @@ def test_a_claim_that_travelled_with_a_finish_is_adopted_or_made_again(
     else:
         assert adopted is None
         assert (jobs[second].status, jobs[second].attempts) == ("queued", 0)
+
+
+@pytest.mark.parametrize("by", ["a migration", "a proxy"])
+def test_a_claim_that_is_refused_for_what_its_session_keeps_is_made_on_another(
+    fresh_database: Database, claims_of: Callable[[Database], claiming.Claims], by: str
+) -> None:
+    """Its statement has other columns by now, or is gone: on that session each claim would be refused for ever."""
+    jobs, claims = Jobs(fresh_database), claims_of(fresh_database)
+    jobs.enqueue("ok")
+    second = jobs.enqueue("ok")
+    assert claims.next() is not None
+    if by == "a migration":
+        fresh_database.owner.execute("alter table fencepost.jobs alter column priority type bigint")
+    else:
+        claims._session.claims().execute("deallocate all")
+    assert claims.next() is None
+    taken = claims.next()
+    assert taken is not None
+    assert taken.id == second
 
 
 def test_a_drain_leaves_an_open_claim_to_the_supervisor(
