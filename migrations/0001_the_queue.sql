@@ -563,7 +563,8 @@ as $$
 begin
     return pg_catalog.concat_ws(
         E'\n',
-        pg_catalog.current_setting(coalesce(nullif(tenant_setting, ''), 'fencepost_job.tenant'), true),
+        -- Null before anything has set it, and '' ever after, which says the same.
+        coalesce(pg_catalog.current_setting(coalesce(nullif(tenant_setting, ''), 'fencepost_job.tenant'), true), ''),
         pg_catalog.current_setting('role'), session_user,
         pg_catalog.current_setting('search_path'), pg_catalog.current_setting('row_security'),
         pg_catalog.current_setting('TimeZone'), pg_catalog.current_setting('DateStyle'), pg_catalog.current_setting('IntervalStyle'),
