@@ -331,8 +331,9 @@ $$;
 -- hold: raises unless the run still holds its job, and else keeps the row locked to the end of the transaction, so that
 -- neither sweep nor cancel can take the job between this and the COMMIT that travels with it in one message.
 -- A definer's function: a job's role needs no right on the queue.
+-- A session keeps its plan, and `finish`'s, from job to job: one of when the table was small must not walk all of a large one.
 create function fencepost.hold(job_id bigint, fence bigint, name text) returns void
-language plpgsql security definer set search_path = pg_catalog, pg_temp
+language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off
 as $$
 #variable_conflict use_variable
 begin
@@ -368,7 +369,7 @@ create function fencepost.finish(
     stack text default null,
     max_rss bigint default null
 ) returns boolean
-language plpgsql security definer set search_path = pg_catalog, pg_temp
+language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off
 as $$
 #variable_conflict use_variable
 declare

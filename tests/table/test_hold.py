@@ -244,3 +244,21 @@ def test_many_late_commits_against_one_sweep_never_let_a_void_one_through(verbs:
             if rows:
                 assert rows[0].at < jobs.runs(job)[0].finished_at
             database.execute("delete from fencepost.jobs where id = %s", [job])
+
+
+WALKS = "select seq_scan from pg_stat_xact_user_tables where relid = 'fencepost.jobs'::regclass"
+
+
+def test_neither_the_fence_nor_a_finish_is_planned_as_a_walk_of_the_table(fresh_database: Database) -> None:
+    """A session keeps their plans from job to job, and the table grows. While it is small a walk costs the server less."""
+    Jobs(fresh_database).enqueue("ok")
+    fresh_database.owner.execute("vacuum analyze fencepost.jobs")
+    with fresh_database.worker_conn() as conn:
+        verbs = Verbs(conn)
+        claimed = verbs.must_claim()
+        begin(conn, "fencepost", held(claimed), CONTEXT)
+        walks = conn.execute(WALKS).fetchone()
+        conn.execute("select fencepost.hold(%s, %s, %s)", [claimed.id, claimed.fence, claimed.name])
+        assert verbs.finish(claimed)
+        assert conn.execute(WALKS).fetchone() == walks
+        conn.execute("rollback")
