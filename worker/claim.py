@@ -79,16 +79,24 @@ class Claims:
         found under this worker's name. Raises psycopg.Error: then neither is known to be done.
         """
         self._begin()
-        held_to_the_end, found = finish_and_claim(
-            self._session.claims(),
-            self._settings.schema,
-            run,
-            outcome,
-            name=claim_name(self._start.name, self.number),
-            lanes=self._lanes.in_order(),
-            max_attempts=self._max_attempts,
-            lease=self._lease,
-        )
+        try:
+            held_to_the_end, found = finish_and_claim(
+                self._session.claims(),
+                self._settings.schema,
+                run,
+                outcome,
+                name=claim_name(self._start.name, self.number),
+                lanes=self._lanes.in_order(),
+                max_attempts=self._max_attempts,
+                lease=self._lease,
+            )
+        except Exception as error:
+            if not is_an_answer(error):
+                # What is sent on it again is only told that it is broken, and no longer why.
+                self._patience.note("finish", error)
+                self._session.drop_claims()
+                self._patience.pause()
+            raise
         if found is not None:
             self._lanes.took(found)
         self._patience.answered()

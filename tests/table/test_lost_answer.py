@@ -10,6 +10,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from structlog.testing import capture_logs
 
 from fencepost.board import Board, Orders, Record
 from fencepost.handlers import Handler
@@ -144,6 +145,22 @@ def test_a_claim_that_travelled_with_a_finish_is_adopted_or_made_again(
     else:
         assert adopted is None
         assert (jobs[second].status, jobs[second].attempts) == ("queued", 0)
+
+
+def test_why_a_finish_was_not_answered_is_what_is_told(claims: claiming.Claims, jobs: Jobs, database: Database) -> None:
+    """Once, and not that the session is gone: it is sent again on another."""
+    first, second = jobs.enqueue("ok"), jobs.enqueue("ok")
+    run = claims.next()
+    assert run is not None
+    database.execute("select pg_terminate_backend(%s)", [claims._session.claims().info.backend_pid])
+    with capture_logs() as told:
+        with pytest.raises(psycopg.OperationalError):
+            claims.next_with_finish(run, Outcome(Ended.done))
+        Finishes("fencepost", claims._session, claims._patience).write(run, Outcome(Ended.done))
+    (warning,) = (line["error"] for line in told if line["log_level"] == "warning")
+    assert "no connection to the server" not in warning
+    assert jobs.outcomes(first) == ["done"]
+    assert jobs[second].status == "queued"
 
 
 @pytest.mark.parametrize("by", ["a migration", "a proxy"])
