@@ -17,9 +17,8 @@ import mmap
 import struct
 import time
 import zlib
-from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from fencepost.job import StopReason
 
@@ -39,8 +38,7 @@ BUSY = (Phase.running, Phase.finishing)
 """The phases in which a worker holds a job that a heartbeat keeps."""
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """What a worker says of itself. Times are seconds of CLOCK_BOOTTIME, which goes on while the machine sleeps.
 
     `claimed_at` was read before the claim was sent: every deadline of the run counts from it. One that leaves says there since
@@ -81,8 +79,7 @@ _TRIES = 5
 _REASONS: tuple[StopReason | None, ...] = (None, "max_runtime", "drain", "cancel", "lease")
 
 
-@dataclass(frozen=True, slots=True)
-class Orders:
+class Orders(NamedTuple):
     """What the supervisor says to a worker.
 
     `wakes` counts wake-ups. `drain` and `leave`: claim no more, and leave after the job that runs; in a drain what was claimed
@@ -140,7 +137,7 @@ class Board:
 
     def order(self, **changed: Any) -> None:
         """Change what the supervisor says, by the names of `Orders`."""
-        self._orders = replace(self._orders, **changed)
+        self._orders = self._orders._replace(**changed)
         self._words = _words(self._orders)
         self.say_again()
 

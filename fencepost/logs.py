@@ -15,6 +15,7 @@ import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import structlog
@@ -103,12 +104,30 @@ def _in_order(_logger: object, _method: str, event: EventDict) -> EventDict:
     return {**{key: event[key] for key in FIRST if key in event}, **event}
 
 
+_run: ContextVar[dict[str, Any] | None] = ContextVar("fencepost_run", default=None)
+
+
+@contextmanager
+def of_a_run(**fields: Any) -> Iterator[None]:
+    """Have each line say so in between, the job's own too. As one variable: structlog would set one for each name."""
+    token = _run.set(fields)
+    try:
+        yield
+    finally:
+        _run.reset(token)
+
+
+def _of_the_run(_logger: object, _method: str, event: EventDict) -> EventDict:
+    return {**(_run.get() or {}), **event}
+
+
 def configure(settings: Settings) -> None:
     """Send our events, and what jobs log through `logging`, to stderr as FENCEPOST_LOG_FORMAT and _LEVEL say."""
     console = settings.log_format == "console" or (not settings.log_format and sys.stderr is not None and os.isatty(2))
     level = logging.getLevelNamesMapping()[settings.log_level.upper()]
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
+        _of_the_run,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
         structlog.processors.UnicodeDecoder(),

@@ -555,84 +555,6 @@ as $$
 $$;
 
 
--- session_state: what a job could leave in its session, in one text: a session that reads as it did before any job had it is as
--- new, as far as another job would notice. Of settings those that change what another's statements do.
--- Every name with its schema: what a job has left may be a search path, or a temporary table of a catalog's name.
-create function fencepost.session_state(tenant_setting text) returns text
-language plpgsql stable
-as $$
-begin
-    return pg_catalog.concat_ws(
-        E'\n',
-        -- Null before anything has set it, and '' ever after, which says the same.
-        coalesce(pg_catalog.current_setting(coalesce(nullif(tenant_setting, ''), 'fencepost_job.tenant'), true), ''),
-        pg_catalog.current_setting('role'), session_user,
-        pg_catalog.current_setting('search_path'), pg_catalog.current_setting('row_security'),
-        pg_catalog.current_setting('TimeZone'), pg_catalog.current_setting('DateStyle'), pg_catalog.current_setting('IntervalStyle'),
-        pg_catalog.current_setting('client_encoding'), pg_catalog.current_setting('application_name'),
-        pg_catalog.current_setting('statement_timeout'), pg_catalog.current_setting('lock_timeout'),
-        pg_catalog.current_setting('idle_in_transaction_session_timeout'),
-        pg_catalog.current_setting('default_transaction_isolation'), pg_catalog.current_setting('default_transaction_read_only'),
-        pg_catalog.current_setting('session_replication_role'), pg_catalog.current_setting('synchronous_commit'),
-        pg_catalog.current_setting('work_mem'), pg_catalog.current_setting('client_min_messages'),
-        exists (
-            select from pg_catalog.pg_class c
-            where c.relnamespace = pg_catalog.pg_my_temp_schema() and c.relkind in ('r', 'p', 'v', 'S')
-        ),
-        exists (
-            select from pg_catalog.pg_locks l
-            where l.locktype = 'advisory' and l.pid = pg_catalog.pg_backend_pid() and l.granted
-        ),
-        exists (select from pg_catalog.pg_listening_channels()),
-        exists (select from pg_catalog.pg_cursors c where c.is_holdable and c.name <> ''),
-        exists (select from pg_catalog.pg_prepared_statements p where not pg_catalog.starts_with(p.name, '_pg3_'))
-    );
-end
-$$;
-
-
--- left_in_session: in words what a job has left in its session, '' for nothing, before it is made as new: by that nothing
--- crosses, this is what it is named by. What psycopg has prepared by itself is nobody's fault, and no portal without a name is.
--- A setting of an application's own is in no list: of those the tenant's is asked for by name.
---   role         what the session has as its role when nothing is left
---   as_new       what `session_state` says then
---   thoroughly   look at every setting, which takes as long as a short job, even where the state is as new
-create function fencepost.left_in_session(tenant_setting text, role text, as_new text, thoroughly boolean) returns text
-language plpgsql stable
-as $$
-#variable_conflict use_column
-begin
-    if not thoroughly and fencepost.session_state(tenant_setting) = as_new then
-        return '';
-    end if;
-    return pg_catalog.concat_ws(
-        ', ',
-        case when pg_catalog.current_setting(coalesce(nullif(tenant_setting, ''), 'fencepost_job.tenant'), true) <> ''
-            then 'the tenant' end,
-        case when pg_catalog.current_setting('role') <> role then 'a role' end,
-        (
-            select 'settings (' || pg_catalog.string_agg(s.name, ', ' order by s.name) || ')'
-            from pg_catalog.pg_settings s
-            where s.source = 'session' and s.setting is distinct from s.reset_val
-            having pg_catalog.count(*) > 0
-        ),
-        case when exists (
-            select from pg_catalog.pg_class c
-            where c.relnamespace = pg_catalog.pg_my_temp_schema() and c.relkind in ('r', 'p', 'v', 'S')
-        ) then 'temporary tables' end,
-        case when exists (
-            select from pg_catalog.pg_locks l
-            where l.locktype = 'advisory' and l.pid = pg_catalog.pg_backend_pid() and l.granted
-        ) then 'advisory locks' end,
-        case when exists (select from pg_catalog.pg_listening_channels()) then 'LISTEN' end,
-        case when exists (select from pg_catalog.pg_cursors c where c.is_holdable and c.name <> '') then 'cursors' end,
-        case when exists (select from pg_catalog.pg_prepared_statements p where not pg_catalog.starts_with(p.name, '_pg3_'))
-            then 'prepared statements' end
-    );
-end
-$$;
-
-
 -- prune: deletes what has been done or cancelled for longer than `age`, with its runs. A dead job is never deleted: it is there
 -- for someone to look at and to retry, and nobody else remembers it.
 -- Looks at the `span` ids behind `mark`, and at no more than `most` jobs. Jobs are made in the order of their ids, and none has
@@ -710,7 +632,6 @@ end
 $$;
 
 
--- Both of a session's are for everyone: they tell of the caller's own.
 revoke all on function
     fencepost.refusal, fencepost.tell, fencepost.enqueue, fencepost.enqueue_many, fencepost.hold, fencepost.finish,
     fencepost.cancel, fencepost.retry, fencepost.get, fencepost.prune

@@ -68,7 +68,7 @@ class Claims:
         orders = self._line.orders
         return (
             not (orders.drain or orders.leave or orders.pause)
-            and bool(self._lanes.in_order())
+            and self._lanes.are_known
             and not self._lanes.may_look_at_all(boottime(), busy=True)
         )
 

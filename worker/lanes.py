@@ -9,7 +9,6 @@ count, and for no more than a thirtieth of the worker's time, of which some can 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import UTC, datetime
 
 from fencepost.jobs.claim import Claim, Lane
@@ -38,6 +37,11 @@ class Lanes:
         self._looked_at = float("-inf")
         self._saved, self._saved_at = SAVED_AT_MOST, 0.0
 
+    @property
+    def are_known(self) -> bool:
+        """Whether there is any lane to search."""
+        return bool(self._lanes)
+
     def in_order(self) -> list[Lane]:
         """Return the lanes: by the queues' order, then by priority. Among queues that share a place (`*`), oldest first."""
         return sorted(
@@ -50,7 +54,7 @@ class Lanes:
         lane = self._lanes.get((claim.queue, claim.priority))
         if lane is not None:
             key = (claim.queue, claim.priority)
-            self._lanes[key] = replace(lane, after_run_at=claim.run_at, after_id=claim.id)
+            self._lanes[key] = lane._replace(after_run_at=claim.run_at, after_id=claim.id)
 
     def may_look_at_all(self, now: float, *, busy: bool) -> bool:
         """Whether it is time to look at the whole: `busy` if the last search found something. `now` is in seconds."""

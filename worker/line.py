@@ -10,7 +10,6 @@ import os
 import select
 import socket
 import time
-from dataclasses import replace
 
 from setproctitle import setproctitle
 
@@ -42,11 +41,11 @@ class Line:
 
     def say_still_claiming(self) -> None:
         """Give a sign of life: the supervisor ends a worker whose claim is not answered."""
-        self.say(replace(self._record, claimed_at=boottime()))
+        self.say(self._record._replace(claimed_at=boottime()))
 
     def report(self, done: float, total: float | None) -> None:
         """Say how far the run is."""
-        self._record = replace(self._record, progress=(float(done), float("nan" if total is None else total)))
+        self._record = self._record._replace(progress=(float(done), float("nan" if total is None else total)))
         self._board.write(self._record)
 
     def has_ended(self) -> bool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from functools import cache
 
 import structlog
-from structlog.contextvars import bound_contextvars
 
 from fencepost.board import Phase, Record, boottime
 from fencepost.deadline import Deadline
@@ -14,6 +14,7 @@ from fencepost.handlers import Handler, handler_of
 from fencepost.job import Ended, Outcome
 from fencepost.jobs.claim import Claim
 from fencepost.jobs.transaction import Held
+from fencepost.logs import of_a_run
 from fencepost.memory import RECYCLE_FROM, anonymous, megabytes
 from fencepost.start import WorkerStart
 from fencepost.worker.claim import Claims
@@ -118,11 +119,11 @@ class Worker:
             max_attempts=claim.max_attempts,
             claimed_at=self._claims.claimed_at,
             max_runtime=waited + limit.total_seconds(),
-            retry_in=wait_before_next(None, self._settings, claim.attempt).total_seconds(),
+            retry_in=self._retry_in(claim.attempt),
             kind=claim.kind,
             tenant=claim.tenant or "",
         )
-        with bound_contextvars(job=claim.id, kind=claim.kind, attempt=claim.attempt, fence=claim.fence, tenant=claim.tenant):
+        with of_a_run(job=claim.id, kind=claim.kind, attempt=claim.attempt, fence=claim.fence, tenant=claim.tenant):
             self._stop.install()
             self._stacks.install()
             before = self._before or footprint(self._line.descriptors)
@@ -134,7 +135,7 @@ class Worker:
             if handler.wait is not None:
                 # The handler's own code, so it is asked while the record says that its job runs.
                 wait = wait_before_next(handler, self._settings, claim.attempt)
-                running = replace(running, retry_in=wait.total_seconds())
+                running = running._replace(retry_in=wait.total_seconds())
                 self._line.say(running)
 
             outcome, finished = self._outcome(claim, handler, running)
@@ -155,6 +156,11 @@ class Worker:
             self._session.clean(claim.kind, done=outcome.ended is Ended.done)
         return following
 
+    @cache  # noqa: B019  # there is one worker in a process
+    def _retry_in(self, attempt: int) -> float:
+        """Return the seconds until the next attempt, should the run die. Drawn once for each: this process dies only once."""
+        return wait_before_next(None, self._settings, attempt).total_seconds()
+
     def _finish(self, claim: Claim, outcome: Outcome) -> Claim | None:
         """Write the outcome, and claim the next job in the same commit, unless this worker is to claim no more."""
         if self._leaving or outcome.ended is Ended.lost or not self._claims.may_follow():
@@ -173,7 +179,7 @@ class Worker:
         """Say that no code of the job runs any more. How long its finish may take is for the supervisor to decide."""
         if self._deadline is not None:
             self._deadline.off()
-        self._line.say(replace(running, phase=Phase.finishing))
+        self._line.say(running._replace(phase=Phase.finishing))
 
     def _outcome(self, claim: Claim, handler: Handler, running: Record) -> tuple[Outcome, bool]:
         """Run the handler; return how that ended, and whether it is written already."""

@@ -74,7 +74,7 @@ class Run:
         try:
             try:
                 self._stop.arm(claim)
-                outcome = self._in_one_transaction() if self._handler.transaction else _done(self._value())
+                outcome = self._in_one_transaction() if self._handler.transaction else self._done()
             finally:
                 self._stop.disarm()
         except BaseException as error:  # noqa: BLE001  # SystemExit and the like are a job's failures, not the worker's
@@ -86,7 +86,11 @@ class Run:
         self._transactions.close()
         if self._transactions.violated is not None and outcome.ended is Ended.done and not self.finished:
             outcome = self._judge(self._transactions.violated)
-        return replace(outcome, max_rss=peak_memory())
+        return outcome if outcome.max_rss is not None else replace(outcome, max_rss=peak_memory())
+
+    def _done(self) -> Outcome:
+        result = encode(self._value(), "the result")
+        return Outcome(Ended.done, result=result, max_rss=peak_memory())
 
     def _value(self) -> Any:
         payload = json.loads(self._payload)
@@ -103,7 +107,7 @@ class Run:
         self._job._conn = in_handler  # noqa: SLF001  # the job's own, and nobody's else to set
         try:
             # What can't be kept as a result is refused before anything is committed.
-            outcome = replace(_done(self._value()), max_rss=peak_memory())
+            outcome = self._done()
         except BaseException:
             self._transactions.roll_back(conn)
             raise
@@ -193,10 +197,6 @@ def refused(error: JobError) -> Outcome:
     """Return how a run ends that was never begun, and never can be."""
     description = describe(error)
     return Outcome(Ended.failed, final=True, error=description, summary=summarize(description))
-
-
-def _done(value: Any) -> Outcome:
-    return Outcome(Ended.done, result=encode(value, "the result"))
 
 
 def _wait_for_idle_threads() -> None:

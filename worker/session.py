@@ -2,8 +2,8 @@
 
 Claims and finishes have a connection that no job ever sees. A job's transactions run on the other, opened when first used,
 and it is as new again after each job that used it: by all that DISCARD ALL does, since neither a rollback nor `RESET ALL` takes
-back roles, temporary tables, advisory locks and LISTEN. Only the plans of functions stay, which are no job's, and are made anew
-for longer than all the rest takes. What a job has prepared goes, and so psycopg begins anew with each job.
+back roles, temporary tables, advisory locks and LISTEN. What a job has prepared goes with it, and so psycopg begins anew with
+each job.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ log = structlog.get_logger()
 
 FIRST_RUNS = 3
 ONE_OF = 20
-"""After which runs of a kind every setting of their session is looked at."""
+"""After which runs of a kind their session is looked at for all that there may be."""
 
 BETWEEN_LOOKS = 0.05
 
@@ -69,7 +69,7 @@ class Session:
         self._claims: Connection[tuple[Any, ...]] | None = None
         self._job: Connection[tuple[Any, ...]] | None = None
         self._used = False
-        self._as_new = statements.AsNew("", "")
+        self._as_new: dict[str, str] = {}
         self._cleaned: Counter[str] = Counter()
         self._sockets: dict[int, tuple[int, int]] = {}
         self._forgotten: list[Connection[tuple[Any, ...]]] = []
@@ -140,7 +140,7 @@ class Session:
             if isinstance(self._job, PooledConnection) and isinstance(self.transactions, PooledTransactions):
                 self.transactions.ours = self._job.ours
             else:
-                self._as_new = statements.as_new(self._job, self._settings.schema, self._settings.tenant_setting)
+                self._as_new = statements.session_state(self._job, self._settings.schema, self._settings.tenant_setting)
         self._used = True
         return self._job.pgconn
 
@@ -179,7 +179,7 @@ class Session:
             self._drop_job()
 
     def _is_thorough(self, kind: str, *, done: bool) -> bool:
-        """Whether to look at every setting: it takes half a millisecond, and a kind mostly does as it did before."""
+        """Whether to look for all that there may be: it takes half a millisecond, and a kind mostly does as it did before."""
         self._cleaned[kind] += 1
         return not done or self._cleaned[kind] <= FIRST_RUNS or self._cleaned[kind] % ONE_OF == 0
 

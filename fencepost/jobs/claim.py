@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, cast
+from functools import lru_cache
+from typing import Any, NamedTuple, cast
 
 from psycopg import AsyncConnection, Connection
 from psycopg.rows import dict_row
@@ -13,12 +14,11 @@ from psycopg.rows import dict_row
 from fencepost.job import Outcome
 from fencepost.jobs import quick
 from fencepost.jobs.finish import NOTHING, finish_arguments
-from fencepost.jobs.quick import array
+from fencepost.jobs.quick import array, text_array
 from fencepost.jobs.sql import statement
 
 
-@dataclass(frozen=True, slots=True)
-class Lane:
+class Lane(NamedTuple):
     """A pair of queue and priority, and the key behind which it is searched."""
 
     queue: str
@@ -91,17 +91,24 @@ def claim_arguments(
     name: str, lanes: Sequence[Lane], max_attempts: dict[str, int], lease: timedelta, due_by: datetime | None = None
 ) -> dict[str, Any]:
     """Return the arguments of claim.sql, but for those of a finish."""
+    kinds, budgets = _budgets(tuple(max_attempts.items()))
     return {
         "claim": name,
-        "queues": array([lane.queue for lane in lanes]),
+        "queues": text_array([lane.queue for lane in lanes]),
         "priorities": array([lane.priority for lane in lanes]),
         "after_run_at": array([lane.after_run_at for lane in lanes]),
         "after_id": array([lane.after_id for lane in lanes]),
-        "kinds": array(max_attempts),
-        "max_attempts": array(max_attempts.values()),
+        "kinds": kinds,
+        "max_attempts": budgets,
         "lease": lease,
         "due_by": due_by,
     }
+
+
+@lru_cache(maxsize=8)
+def _budgets(max_attempts: tuple[tuple[str, int], ...]) -> tuple[str, str]:
+    """Return the kinds, and their budgets, as a worker sends them each time."""
+    return text_array(kind for kind, _ in max_attempts), array(budget for _, budget in max_attempts)
 
 
 def _claim(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, TypeVar
 
 import psycopg
@@ -86,9 +87,14 @@ def row(conn: Connection[Any], query: bytes, arguments: Mapping[str, Any]) -> tu
         return cursor.execute(query, arguments).fetchall()[0]
 
 
-def array(values: Iterable[Any]) -> str:
-    """Return `values` (str, int or datetime) as the text of an array: a list would be adapted item by item."""
-    return "{" + ",".join(_quoted(value) if isinstance(value, str) else str(value) for value in values) + "}"
+def array(values: Iterable[int | datetime]) -> str:
+    """Return `values` as the text of an array: a list would be adapted item by item."""
+    return f"{{{','.join([str(value) for value in values])}}}"
+
+
+def text_array(values: Iterable[str]) -> str:
+    """Return `values` as the text of an array."""
+    return f"{{{','.join([_quoted(value) for value in values])}}}"
 
 
 def _quoted(text: str) -> str:

@@ -19,7 +19,10 @@ RESETS = ("reset_login", "reset_role", "reset_all")
 """Statements that have the settings of a new session."""
 
 AS_NEW = ("forget", "as_new", *RESETS)
-"""Statements that do what DISCARD ALL does, in one message, but for the plans of functions."""
+"""Statements that do what DISCARD ALL does, in one message."""
+
+WHO = ("the tenant", "a role")
+"""What session_state.sql tells of besides settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,24 +123,28 @@ def see_that_it_writes(begun: dict[str, Any] | None) -> None:
         raise ReadOnlySqlTransaction("the server only reads by now")
 
 
-@dataclass(frozen=True, slots=True)
-class AsNew:
-    """What a session is like before any job had it."""
-
-    role: str
-    state: str
+def session_state(conn: Connection[Any], schema: str, tenant_setting: str) -> dict[str, str]:
+    """Return what a session is like, in what another job would notice first, by what that is called."""
+    cursor = conn.cursor(row_factory=dict_row)
+    return cursor.execute(statement("session_state", schema), {"tenant_setting": tenant_setting}).fetchall()[0]
 
 
-def as_new(conn: Connection[Any], schema: str, tenant_setting: str) -> AsNew:
-    """Return what a session is like that has just been opened."""
-    return AsNew(*conn.execute(statement("session_state", schema), {"tenant_setting": tenant_setting}).fetchall()[0])
+def clean(conn: Connection[Any], schema: str, tenant_setting: str, as_new: dict[str, str], *, thoroughly: bool) -> str:
+    """Make a session as new, which was `as_new` once, and return in words what a job has left in it, '' for nothing.
 
-
-def clean(conn: Connection[Any], schema: str, tenant_setting: str, was: AsNew, *, thoroughly: bool) -> str:
-    """Make the session as it was, and return in words what a job has left in it, '' for nothing.
-
-    `thoroughly` looks at every setting for that, not only at those that others would notice.
+    `thoroughly` looks for all that there may be, and not only for what another job would notice first.
     """
-    arguments = {"tenant_setting": tenant_setting, "role": was.role, "as_new": was.state, "thoroughly": thoroughly}
-    cursor = ClientCursor(conn).execute(message(schema, "left_in_session", *AS_NEW), arguments)
-    return str(cursor.set_result(0).fetchall()[0][0])
+    look = "left_in_session" if thoroughly else "session_state"
+    cursor = ClientCursor(conn, row_factory=dict_row)
+    cursor.execute(message(schema, look, *AS_NEW), {"tenant_setting": tenant_setting, "role": as_new["a role"]})
+    found = cursor.set_result(0).fetchall()[0]
+    if thoroughly:
+        return str(found["left"])
+    return in_words([name for name, value in found.items() if value != as_new[name]])
+
+
+def in_words(names: list[str]) -> str:
+    """Return what a job has left as `left_in_session` says it: settings, which are told by their names, behind who it was."""
+    who = [name for name in WHO if name in names]
+    settings = sorted(set(names) - set(WHO))
+    return ", ".join(who + ([f"settings ({', '.join(settings)})"] if settings else []))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.jobs.transaction import Context, Held, as_new, begin, clean, roll_back
+from fencepost.jobs.transaction import Context, Held, begin, clean, roll_back, session_state
 from support.databases import Database
 
 RUN = Held(1, 1, "w:1")
@@ -14,10 +14,59 @@ RUN = Held(1, 1, "w:1")
 def test_a_session_in_which_nothing_was_left_reads_as_new(database: Database, setting: str, tenant: str) -> None:
     """Else every setting is looked at behind each job, which takes as long as a short one."""
     with database.worker_conn() as conn:
-        new = as_new(conn, "fencepost", setting)
+        new = session_state(conn, "fencepost", setting)
         for _ in range(2):
             begin(conn, "fencepost", RUN, Context(setting, tenant, "", 60_000))
             roll_back(conn, "fencepost")
-            assert as_new(conn, "fencepost", setting) == new
+            assert session_state(conn, "fencepost", setting) == new
             assert clean(conn, "fencepost", setting, new, thoroughly=False) == ""
-            assert as_new(conn, "fencepost", setting) == new
+            assert session_state(conn, "fencepost", setting) == new
+
+
+def test_no_plan_with_a_tenant_in_it_is_there_for_the_next_one(database: Database) -> None:
+    """A policy calls an immutable function for speed, and a function of the application's own keeps its plan."""
+    database.execute(
+        f"""
+        create table test.of_tenants (tenant int not null);
+        insert into test.of_tenants values (7), (8);
+        create function test.tenant() returns int language sql immutable
+            as $$ select nullif(current_setting('app.tenant', true), '')::int $$;
+        alter table test.of_tenants enable row level security;
+        create policy by_tenant on test.of_tenants using (tenant = test.tenant());
+        create function test.seen() returns int language plpgsql
+            as $$ begin return (select min(tenant) from test.of_tenants); end $$;
+        grant select on test.of_tenants to {database.worker};
+        """
+    )
+    with database.worker_conn() as conn:
+        new = session_state(conn, "fencepost", "app.tenant")
+        for tenant in (7, 8):
+            begin(conn, "fencepost", RUN, Context("app.tenant", str(tenant), "", 60_000))
+            assert conn.execute("select test.seen()").fetchone() == (tenant,)
+            roll_back(conn, "fencepost")
+            clean(conn, "fencepost", "app.tenant", new, thoroughly=False)
+
+
+LEFT = {
+    "set app.tenant = '9'": ("the tenant", "the tenant"),
+    "set role pg_monitor": ("a role", "a role"),
+    "set search_path = pg_temp; set timezone = 'Asia/Tokyo'": ("settings (TimeZone, search_path)",) * 2,
+    "listen x; prepare x as select 1; set app.tenant = '9'": ("the tenant", "the tenant, LISTEN, prepared statements"),
+    "begin; declare x cursor with hold for select 1; commit": ("", "cursors"),
+    "create temporary table x (); select pg_advisory_lock(1)": ("", "temporary tables, advisory locks"),
+}
+
+
+@pytest.mark.parametrize("thoroughly", [False, True])
+@pytest.mark.parametrize(("statements", "words"), LEFT.items(), ids=[words[True] for words in LEFT.values()])
+def test_what_was_left_is_named_and_gone(
+    database: Database, statements: str, words: tuple[str, str], *, thoroughly: bool
+) -> None:
+    """What another job would notice first by either look, in the same words."""
+    database.execute(f"grant pg_monitor to {database.worker}")
+    with database.worker_conn() as conn:
+        new = session_state(conn, "fencepost", "app.tenant")
+        conn.execute(statements.encode())
+        assert clean(conn, "fencepost", "app.tenant", new, thoroughly=thoroughly) == words[thoroughly]
+        assert clean(conn, "fencepost", "app.tenant", new, thoroughly=True) == ""
+        assert session_state(conn, "fencepost", "app.tenant") == new

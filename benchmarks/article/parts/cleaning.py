@@ -107,7 +107,7 @@ def _fencepost(database: Database, jobs: int, *, clean: bool) -> Facts:
         assert held is not None
         run = ours.Held(held.id, held.fence, held.name)
         context = ours.Context("app.tenant", TENANT, "", 60_000)
-        as_new = ours.as_new(conn, "fencepost", "app.tenant")
+        as_new = ours.session_state(conn, "fencepost", "app.tenant")
         for _ in range(jobs):
             began = time.perf_counter()
             ours.begin(conn, "fencepost", run, context)
@@ -152,7 +152,7 @@ def tell(facts: Facts) -> Section:
         f"connections for {number(lost['jobs'])} jobs, {ms(lost['ms'])} each, and {number(lost['warnings'])} warnings in the "
         "log.",
         fencepost="sets the tenant locally, fences the commit, looks what the job has left and makes the session as new, by "
-        f"all that DISCARD ALL does but for the plans of functions: {ms(fencepost['ms'])} a job; without the last two it would "
+        f"all that DISCARD ALL does: {ms(fencepost['ms'])} a job; without the last two it would "
         f"be {ms(bare['ms'])}.",
         head=["", "ms a job", "jobs", "connections", "warnings", "error"],
         rows=[
