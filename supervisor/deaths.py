@@ -92,6 +92,9 @@ def outcome_of(claim: Claim, dead: DeadWorker, default_wait: timedelta) -> Outco
     if dead.kill is None and dead.death.exit_code == 0 and record is not None and record.phase is Phase.claiming:
         # It left before it knew that it had claimed this: none of the job's code has run.
         return _with(booked, Ended.interrupted, "interrupted: its worker left before it was started")
+    if dead.kill is None and _was_still_finishing(dead.record, number - 1):
+        # Claimed with the finish of the run before, whose doing it may be: this one had not begun.
+        return _with(booked, Ended.interrupted, f"interrupted: its worker was gone before it was started ({dead.death})")
     if dead.kill is None:
         return _with(booked, Ended.crashed, f"crashed: {dead.death}")
     if dead.kill.claim != number:
@@ -108,6 +111,10 @@ def outcome_of(claim: Claim, dead: DeadWorker, default_wait: timedelta) -> Outco
             return _with(booked, Ended.cancelled, "cancelled while it ran, and killed")
         case reason:
             return _with(booked, Ended.crashed, f"killed: {dead.kill.detail or reason}")
+
+
+def _was_still_finishing(record: Record | None, claim: int) -> bool:
+    return record is not None and record.phase is Phase.finishing and record.claim == claim
 
 
 def _error(dead: DeadWorker) -> dict[str, Any]:
