@@ -53,7 +53,7 @@ def footprint(descriptors: tuple[int, ...]) -> Footprint:
         threads=frozenset(sys._current_frames()),
         children=frozenset(_living_children()),
         handlers=tuple(map(_signal.getsignal, SIGNALS)),
-        mask=frozenset(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
+        mask=frozenset(_signal.pthread_sigmask(signal.SIG_BLOCK, ())),
         descriptors=tuple(_identity(fd) for fd in descriptors),
         few_free=_few_descriptors_are_free(),
         directory=_identity("."),

@@ -125,8 +125,8 @@ BREAKAGES = (
     Breakage(
         "a statement of the supervisor's may take for ever",
         "supervisor/database.py",
-        "timeout=max(0.0, deadline - boottime()))",
-        "timeout=None)",
+        "asyncio.wait({task}, timeout=max(0.0, deadline - boottime()))",
+        "asyncio.wait({task}, timeout=None)",
         ("tests/processes/test_statements.py",),
     ),
     Breakage(

@@ -31,7 +31,7 @@ BROKEN = {
         "'fencepost_job.tenant'), %(tenant)s, true)",
         "'fencepost_job.tenant'), %(tenant)s, false)",
     ),
-    "sessions are not cleaned": ("deallocate all;\ndiscard sequences", "select 1"),
+    "sessions are not cleaned": ("reset all", "select 1"),
 }
 
 
