@@ -103,7 +103,7 @@ torture-broken: $(STAMP)
 
 # The peers get environments of their own, below .make/compare; what it measures is written below benchmarks/crash.
 compare: $(STAMP)
-	@PYTHONPATH=tests $(BIN)/python benchmarks/crash/compare.py
+	@PYTHONPATH=tests:benchmarks $(BIN)/python benchmarks/crash/compare.py
 
 # Only this draws, so only this installs what draws.
 article: $(STAMP)

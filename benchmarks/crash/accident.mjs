@@ -8,7 +8,7 @@ export const databaseUrl = process.env.DATABASE_URL;
 export const poisonLimit = 5;
 
 // The packages lie in a folder of the peer's own.
-export const load = createRequire(`${process.env.CRASH_HOME}/`);
+export const load = createRequire(`${process.env.PEER_HOME}/`);
 
 const tick = 200;
 let runs = 0;
@@ -16,7 +16,7 @@ let runs = 0;
 function begin(label) {
   const run = `${process.pid}.${(runs += 1)}`;
   const note = (what) =>
-    appendFileSync(process.env.CRASH_LOG, `${(Date.now() / 1000).toFixed(3)} ${process.pid} ${run} ${label} ${what}\n`);
+    appendFileSync(process.env.JOBS_LOG, `${(Date.now() / 1000).toFixed(3)} ${process.pid} ${run} ${label} ${what}\n`);
   note("start");
   return note;
 }
@@ -45,6 +45,6 @@ export async function* payloads() {
 }
 
 function ticksOf(label) {
-  const log = process.env.CRASH_LOG;
+  const log = process.env.JOBS_LOG;
   return existsSync(log) ? readFileSync(log, "utf8").split(` ${label} tick\n`).length - 1 : 0;
 }

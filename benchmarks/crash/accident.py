@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import Any
 
 DATABASE_URL = os.environ["DATABASE_URL"]
-LOG = os.environ["CRASH_LOG"]
+LOG = os.environ["JOBS_LOG"]
 TICK = 0.2
 POISON_LIMIT = 5
 """Seconds: how long a poison may run, where a queue knows such a limit. An innocent job works for eight."""

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from page import write_table
-from peer import HERE, Peer, Place, TooLate, Trouble, all_peers
+from peer import HERE, Peer, Place, TooLate, all_peers
+from peers.peer import Trouble
 from scenarios import SCENARIOS, stopping
 
 from support.servers import Installation, Server, new_data, temporary_folder

@@ -12,9 +12,11 @@ from typing import Any
 
 import psycopg
 from judge import Run, overlap, runs
-from peer import Place, TooLate, Trouble
+from peer import Place, TooLate
+from peers.peer import Trouble
+from peers.processes import lives, send
 
-from worker import Worker, lives, send
+from worker import Worker
 
 LIMIT = 80
 """Seconds that are watched after an accident."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import tempfile
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import psutil
 from peer import Place
+from peers.processes import send, start, tree
 
 PAUSE = 1.0
 """Seconds from an end to the next start."""
@@ -37,7 +37,7 @@ class Worker:
 
     def tree(self) -> list[psutil.Process]:
         """Find all processes of the main process that runs now, itself first."""
-        return _tree(self.main)
+        return tree(self.main)
 
     def said(self) -> list[str]:
         """Return what it has written so far."""
@@ -48,23 +48,13 @@ class Worker:
         self._ending.set()
         self._keeper.join()
         for main in self._mains:
-            for process in _tree(main):
+            for process in tree(main):
                 send(process, signal.SIGKILL)
             main.wait()
 
     def _start(self) -> None:
-        with self._output.open("ab") as output:
-            self._mains.append(
-                subprocess.Popen(
-                    self._place.peer.command(self._place.peer.worker, self._place.database),
-                    cwd=self._place.folder,
-                    env=self._place.environment,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    start_new_session=True,
-                )
-            )
+        command = self._place.peer.command(self._place.peer.worker, self._place.database)
+        self._mains.append(start(command, self._place.folder, self._place.environment, self._output))
 
     def _keep(self) -> None:
         while not self._ending.wait(0.05):
@@ -73,34 +63,3 @@ class Worker:
                 if self._ending.wait(PAUSE):
                     return
                 self._start()
-
-
-def send(process: psutil.Process, number: int) -> None:
-    """Send a signal to a process that may be gone."""
-    try:
-        process.send_signal(number)
-    except psutil.NoSuchProcess:
-        pass
-
-
-def lives(process: psutil.Process) -> bool:
-    """Return whether a process still runs, if only to be frozen."""
-    try:
-        return bool(process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
-
-
-def _tree(main: subprocess.Popen[bytes]) -> list[psutil.Process]:
-    """Find it by descent, while that can be seen, and by the session, which outlives the main process."""
-    found = {}
-    if main.poll() is None:
-        top = psutil.Process(main.pid)
-        found = {process.pid: process for process in [top, *top.children(recursive=True)]}
-    for process in psutil.process_iter():
-        try:
-            if os.getsid(process.pid) == main.pid:
-                found.setdefault(process.pid, process)
-        except ProcessLookupError:
-            continue
-    return list(found.values())

@@ -1,9 +1,5 @@
 # /// script
-# requires-python = ">=3.12"
-# dependencies = ["absurd-sdk==0.5.1", "django-absurd==1.0.1"]
-#
 # [tool.crash]
-# name = "absurd"
 # several = false
 # rescue = "claim timeout 10 s (default 120 s)"
 # worker = ["{python}", "{adapter}", "worker"]

@@ -1,9 +1,5 @@
 # /// script
-# requires-python = ">=3.11"
-# dependencies = ["awa-pg==0.6.9"]
-#
 # [tool.crash]
-# name = "awa"
 # several = false
 # rescue = "heartbeat stale after 10 s (default 90 s), looked for every 2 s (default 30 s)"
 # setup = [["{python}", "-m", "awa", "--database-url={database}", "migrate"]]

@@ -1,9 +1,5 @@
 # /// script
-# requires-python = ">=3.11"
-# dependencies = ["celery[sqlalchemy]==5.7.0", "psycopg2-binary==2.9.13"]
-#
 # [tool.crash]
-# name = "celery on SQL"
 # several = true
 # rescue = "none: this transport has no visibility timeout"
 # worker = ["{bin}/celery", "-A", "with_celery", "worker", "--concurrency=4", "--without-gossip", "--without-mingle"]

@@ -1,9 +1,5 @@
 # /// script
-# requires-python = ">=3.11"
-# dependencies = ["chancy==0.26.0", "psycopg[binary]"]
-#
 # [tool.crash]
-# name = "chancy"
 # several = true
 # rescue = "heartbeat timeout 10 s (default 90 s), recovery every 3 s (default 60 s)"
 # worker = ["{python}", "{adapter}", "worker"]

@@ -1,9 +1,5 @@
 # /// script
-# requires-python = ">=3.11,<3.12"
-# dependencies = ["dramatiq-pg==0.12.0", "dramatiq==1.18.0", "psycopg2-binary==2.9.13", "setuptools<81"]
-#
 # [tool.crash]
-# name = "dramatiq-pg"
 # several = true
 # rescue = "none to set: an advisory lock of the session tells who lives"
 # setup = [["{bin}/dramatiq-pg", "init"]]

@@ -1,9 +1,5 @@
 # /// script
-# requires-python = ">=3.11"
-# dependencies = ["dramatiq-postgres==1.4.0", "dramatiq==2.2.1", "psycopg[binary]"]
-#
 # [tool.crash]
-# name = "dramatiq-postgres"
 # several = true
 # rescue = "heartbeat lives 10 s (default 60 s), maintenance every 3 s (default 30 s)"
 # setup = [["{bin}/dramatiq-postgres", "--dsn={database}", "init"]]

@@ -1,8 +1,5 @@
 # /// script
-# dependencies = []
-#
 # [tool.crash]
-# name = "Fencepost"
 # several = true
 # rescue = "lease 10 s (default 60 s), heartbeat 2 s"
 # setup = [["{bin}/fencepost", "migrate"]]

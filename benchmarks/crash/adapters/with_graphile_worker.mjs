@@ -1,8 +1,5 @@
 // /// script
-// dependencies = ["graphile-worker@0.18.0", "node@24.21.0"]
-//
 // [tool.crash]
-// name = "graphile-worker"
 // several = false
 // rescue = "4 h, fixed; here the clock of a lock is put forward by 4 h once it is 10 s old"
 // worker = ["{node}", "{adapter}", "worker"]

@@ -1,9 +1,5 @@
 # /// script
-# requires-python = ">=3.13"
-# dependencies = ["horsies==0.5.4", "psycopg[binary]"]
-#
 # [tool.crash]
-# name = "horsies"
 # several = true
 # rescue = "running task stale after 10 s (default 300 s), looked for every 2 s"
 # worker = ["{bin}/horsies", "worker", "with_horsies:app", "--processes=4"]

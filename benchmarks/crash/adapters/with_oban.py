@@ -1,9 +1,5 @@
 # /// script
-# requires-python = ">=3.12"
-# dependencies = ["oban==0.7.0"]
-#
 # [tool.crash]
-# name = "Oban (Python)"
 # several = false
 # rescue = "rescued at an age of 10 s (default 300 s), looked for every 2 s"
 # worker = ["{bin}/oban", "start", "--dsn={database}", "--queues=default:4"]

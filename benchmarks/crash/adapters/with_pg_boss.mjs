@@ -1,8 +1,5 @@
 // /// script
-// dependencies = ["pg-boss@12.38.0", "node@24.21.0"]
-//
 // [tool.crash]
-// name = "pg-boss"
 // several = false
 // rescue = "job heartbeat 10 s, the least allowed (off by default: then 15 min), looked for every 2 s"
 // worker = ["{node}", "{adapter}", "worker"]

@@ -1,9 +1,5 @@
 # /// script
-# requires-python = ">=3.11"
-# dependencies = ["pgqueuer[asyncpg]==1.6.0", "typer==0.27.3"]
-#
 # [tool.crash]
-# name = "pgqueuer"
 # several = false
 # rescue = "heartbeat timeout 10 s (default 30 s)"
 # worker = ["{bin}/pgq", "run", "with_pgqueuer:main", "--max-concurrent-tasks=4", "--batch-size=2",

@@ -1,9 +1,5 @@
 # /// script
-# requires-python = ">=3.11"
-# dependencies = ["pgwerk[analytics]==0.1.26", "psycopg[binary]"]
-#
 # [tool.crash]
-# name = "pgwerk"
 # several = true
 # rescue = "job heartbeat 10 s (off by default), sweep every 2 s (default 60 s)"
 # setup = [["{bin}/werk", "migrate", "--dsn={database}"]]

@@ -1,9 +1,5 @@
 # /// script
-# requires-python = ">=3.11"
-# dependencies = ["procrastinate==3.10.0", "psycopg[binary]"]
-#
 # [tool.crash]
-# name = "procrastinate"
 # several = false
 # rescue = "stalled after 10 s (default 30 s), looked for every 5 s by the documented periodic task"
 # setup = [["{bin}/procrastinate", "--app=with_procrastinate.app", "schema", "--apply"]]

@@ -1,9 +1,5 @@
 # /// script
-# requires-python = ">=3.13"
-# dependencies = ["python-pq==0.9.1", "psycopg2-binary==2.9.13"]
-#
 # [tool.crash]
-# name = "python-pq"
 # several = true
 # rescue = "stale after 10 s (default 1 h), and then failed: at most once by intention"
 # worker = ["{python}", "{adapter}", "worker"]
