@@ -10,6 +10,7 @@
 # make torture   three supervisors, jobs of all kinds and accidents at random: prove that nothing was lost (MINUTES=15 SEED=1)
 # make torture-broken   the same with the product broken on purpose, in four ways: see that each is found (SEED=1)
 # make compare    the same accidents for Fencepost and other queues, an hour (ONLY=chancy,oban QUICK=exit,freeze)
+# make bench    how quick it is beside bare SQL and other queues, an hour (ONLY=throughput PEERS=pgbench,oban ROUNDS=3)
 # make article    the troubles that an article measured, in its designs and in Fencepost, 25 minutes (ONLY=tenant,poison SCALE=0.02)
 # make model  try every order of events in a model of the lease protocol, with all its rules and without each of them
 # make docs   write docs/settings.md, and the settings in the README, from fencepost/settings.py
@@ -32,6 +33,9 @@ BREAK ?=
 WITHOUT ?=
 SCALE ?=
 ONLY ?=
+PEERS ?=
+ROUNDS ?=
+JOBS ?=
 
 # What the shell has set for another Python must not reach into ours.
 unexport PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX
@@ -46,7 +50,7 @@ ifneq ($(shell cat $(STAMP) 2>/dev/null),$(MADE_FOR))
 $(STAMP): FORCE
 endif
 
-.PHONY: help demo test lint soak statements hostile tenancy times breakages torture torture-broken compare article model docs check coverage format clean FORCE
+.PHONY: help demo test lint soak statements hostile tenancy times breakages torture torture-broken compare bench article model docs check coverage format clean FORCE
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -64,7 +68,7 @@ lint: $(STAMP)
 	echo "ruff format --check"; $(BIN)/ruff format --check --quiet || bad=1; \
 	echo "mypy --strict";       $(BIN)/mypy --no-error-summary || bad=1; \
 	(cd docs/model && $(abspath $(BIN))/mypy --config-file= --strict --no-error-summary runs.py) || bad=1; \
-	MYPYPATH=tests:benchmarks $(BIN)/mypy --follow-imports=silent --no-error-summary -p article || bad=1; \
+	MYPYPATH=tests:benchmarks $(BIN)/mypy --follow-imports=silent --no-error-summary --exclude /adapters/ -p article -p peers -p speed || bad=1; \
 	echo "import contracts";    $(BIN)/lint-imports > $(VENV)/contracts.log || { cat $(VENV)/contracts.log; bad=1; }; \
 	echo "boundaries";          $(BIN)/pytest -q tests/unit/test_boundaries.py || bad=1; \
 	exit $$bad
@@ -105,9 +109,15 @@ torture-broken: $(STAMP)
 compare: $(STAMP)
 	@PYTHONPATH=tests:benchmarks $(BIN)/python benchmarks/crash/compare.py
 
-# Only this draws, so only this installs what draws.
+# Only these draw, so only these install what draws.
+DRAWS = $(BIN)/python -c 'import matplotlib' 2>/dev/null || $(BIN)/python -m pip install -qq --group benchmarks
+
+bench: $(STAMP)
+	@$(DRAWS)
+	@ROUNDS=$(ROUNDS) JOBS=$(JOBS) PEERS=$(PEERS) ONLY=$(ONLY) PYTHONPATH=tests:benchmarks $(BIN)/python -m speed
+
 article: $(STAMP)
-	@$(BIN)/python -c 'import matplotlib' 2>/dev/null || $(BIN)/python -m pip install -qq --group article
+	@$(DRAWS)
 	@SCALE=$(SCALE) ONLY=$(ONLY) PYTHONPATH=tests:benchmarks $(BIN)/python -m article
 
 model: $(STAMP)

@@ -1,0 +1,22 @@
+"""What `make bench` measures still runs: a hundred jobs, by bare SQL and by Fencepost."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from support.servers import Server
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.mark.parametrize(("slug", "kind"), [("fencepost", "noop"), ("pgbench_two", "noop"), ("pgbench_writes", "row")])
+def test_jobs_are_measured(slug: str, kind: str, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    lab = import_module("speed.lab").Lab(server, [], jobs=100)
+    try:
+        assert import_module("speed.parts.throughput").run(lab, lab.peer(slug), 2, kind) > 0
+    finally:
+        lab.close()
