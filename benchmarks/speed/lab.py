@@ -40,7 +40,7 @@ SERVER = {
 }
 """Durable; and with room for what a run writes, so that no checkpoint falls into one run and not into another."""
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 """Seconds: for a worker that does nothing at all."""
 
 Facts = dict[str, Any]

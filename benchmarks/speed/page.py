@@ -25,13 +25,22 @@ HERE = Path(__file__).parent
 RESULTS = HERE.parent / "results.json"
 PAGE = HERE / "README.md"
 
-PARTS = ("throughput", "writes")
-"""As in ONLY=throughput,idle."""
+PARTS = {
+    "throughput": "throughput",
+    "writes": "writes",
+    "latency": "starts",
+    "idle": "idle",
+    "heartbeat": "heartbeat",
+    "respawn": "respawn",
+    "memory": "memory",
+    "parent": "parent",
+}
+"""As in ONLY=throughput,idle, each with its module."""
 
 
 def part(name: str) -> ModuleType:
     """Return the module of a part."""
-    return importlib.import_module(f"speed.parts.{name}")
+    return importlib.import_module(f"speed.parts.{PARTS[name]}")
 
 
 def read(results: Path = RESULTS) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -27,23 +27,26 @@ def measure(lab: Lab) -> Facts:
     """Have all peers one after the other, and that again: the machine's drift then hits all alike."""
     peers = [peer for peer in lab.peers if peer.throughput]
     rows: dict[str, dict[str, list[float]]] = {peer.slug: {str(n): [] for n in AT_A_TIME} for peer in peers}
-    troubles = dict(lab.missing)
+    troubles: dict[str, dict[str, str]] = {peer.slug: {} for peer in peers}
     for number in range(lab.rounds):
-        for n in AT_A_TIME:
+        for n in map(str, AT_A_TIME):
             # There and back: who is measured just after whom must not be the same each time.
             for peer in peers if number % 2 == 0 else reversed(peers):
-                if peer.slug in troubles:
+                if n in troubles[peer.slug]:
                     continue
                 try:
-                    found = run(lab, peer, n)
+                    rows[peer.slug][n].append(run(lab, peer, int(n)))
                 except Trouble as trouble:
-                    troubles[peer.slug] = str(trouble)
-                    rows[peer.slug] = {str(n): [] for n in AT_A_TIME}
-                    print(f"  {peer.name}: {trouble}", flush=True)
-                    continue
-                rows[peer.slug][str(n)].append(found)
-                print(f"  round {number + 1}, {n} at a time: {peer.name} {found:,.0f}/s", flush=True)
-    return {"jobs": lab.jobs, "rows": rows, "manners": {peer.slug: peer.manner for peer in peers}, "troubles": troubles}
+                    troubles[peer.slug][n] = str(trouble)
+                    rows[peer.slug][n].clear()
+                print(f"  round {number + 1}, {n} at a time: {peer.name} {_cell(rows, troubles, peer.slug, n)}", flush=True)
+    return {
+        "jobs": lab.jobs,
+        "rows": rows,
+        "manners": {peer.slug: peer.manner for peer in peers},
+        "troubles": troubles,
+        "missing": lab.missing,
+    }
 
 
 def run(lab: Lab, peer: Peer, n: int, kind: str = "noop") -> float:
@@ -53,45 +56,58 @@ def run(lab: Lab, peer: Peer, n: int, kind: str = "noop") -> float:
         return rate(place, jobs)
 
 
+@dataclass(frozen=True)
+class Count:
+    """How many jobs were done, and when, by the server's clock."""
+
+    at: float
+    done: int
+
+
 def rate(place: Place, jobs: int) -> float:
-    """Return jobs a second between two counts on the server, by the server's clock."""
+    """Return jobs a second between two counts on the server."""
     with psycopg.connect(place.database, autocommit=True) as conn:
-        seen: list[tuple[float, int]] = []
+        looks = [_look(conn, place, jobs)]
 
-        def look() -> tuple[float, int]:
-            query = f"select extract(epoch from clock_timestamp())::float8, ({place.peer.left})"
-            at, left = one(conn.execute(query.encode()).fetchone())
-            seen.append((at, jobs - left))
-            return seen[-1]
+        def done(share: float) -> bool:
+            looks.append(_look(conn, place, jobs))
+            return looks[-1].done >= jobs * share
 
-        place.wait(lambda: look()[1] >= jobs * WARM, "a first tenth of the jobs", every=0.1)
-        began, done_then = seen[-1]
-        while True:
-            time.sleep(0.2)
-            at, done = look()
-            if done >= jobs * OVER or at - began > LONGEST:
-                return (done - done_then) / (at - began)
+        place.wait(lambda: done(WARM), "a first tenth of the jobs")
+        first = looks[-1]
+        if first.done >= jobs * OVER:
+            raise Trouble("all jobs were done at once: it needs more of them")
+
+        def is_over() -> bool:
+            # Where ends are written once a second, a time that ends between two of them would count too few.
+            return done(OVER) or (looks[-1].at - first.at > LONGEST and looks[-1].done > looks[-2].done)
+
+        place.wait(is_over, "the end of the jobs", every=0.2)
+        return (looks[-1].done - first.done) / (looks[-1].at - first.at)
 
 
-def one(row: Any) -> Any:
-    """Return a row that must be there."""
-    assert row is not None
-    return row
+def _look(conn: psycopg.Connection[Any], place: Place, jobs: int) -> Count:
+    query = f"select extract(epoch from clock_timestamp())::float8, ({place.peer.left})"
+    ((at, left),) = conn.execute(query.encode()).fetchall()
+    return Count(at, jobs - left)
 
 
 def tell(facts: Facts) -> str:
     """Tell of it: the quickest first."""
     names = {peer.slug: peer for peer in all_peers()}
-    quickest = sorted(facts["rows"], key=lambda slug: -statistics.median(facts["rows"][slug]["16"] or [0]))
-    rows = [
-        [
-            names[slug].name,
-            names[slug].manner,
-            *(spread(facts["rows"][slug][str(n)]) or f"not measured: {facts['troubles'].get(slug)}" for n in AT_A_TIME),
-        ]
-        for slug in quickest
+    rows, counts = facts["rows"], [str(n) for n in AT_A_TIME]
+    quickest = sorted(rows, key=lambda slug: -statistics.median(rows[slug]["16"] or [0]))
+    told = [
+        [names[slug].name, names[slug].manner, *(_cell(rows, facts["troubles"], slug, n) for n in counts)] for slug in quickest
     ]
-    return table(["jobs a second", "how it works", *(f"{n} at a time" for n in AT_A_TIME)], rows)
+    told += [
+        [names[slug].name, names[slug].manner, f"can't be installed: {why}", "", ""] for slug, why in facts["missing"].items()
+    ]
+    return table(["jobs a second", "how it works", *(f"{n} at a time" for n in counts)], told)
+
+
+def _cell(rows: Facts, troubles: Facts, slug: str, n: str) -> str:
+    return spread(rows[slug][n]) or f"not measured: {troubles[slug].get(n)}"
 
 
 def draw(axes: Axes, facts: Facts) -> None:

@@ -1,0 +1,63 @@
+# /// script
+# [tool.speed]
+# manner = "batches"
+# batches = "claims of as many as it has room for; what has ended is written in batches"
+# crash = "the claimed jobs, and those done whose end was not written yet, run again after 90 s"
+# setup = [["{python}", "-m", "awa", "--database-url={database}", "migrate"]]
+# worker = ["{python}", "{adapter}", "worker"]
+# left = "select count(*) from awa.jobs where state <> 'completed'"
+# pace = 0.3
+# ///
+"""awa, its Rust runtime driving asyncio tasks. Enqueued by `insert_many_copy`."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from dataclasses import dataclass
+
+import awa
+import stamps
+
+
+@dataclass
+class Noop:
+    pass
+
+
+@dataclass
+class Stamp:
+    number: int = 0
+
+
+async def run(client: awa.AsyncClient) -> None:
+    @client.task(Noop, queue="default")
+    async def noop(job: awa.Job) -> None:
+        pass
+
+    @client.task(Stamp, queue="default")
+    async def stamp(job: awa.Job) -> None:
+        stamps.stamp(job.args.number)
+
+    await client.start([{"name": "default", "max_workers": stamps.AT_A_TIME}])
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    await stop.wait()
+    await client.shutdown()
+
+
+async def main(what: str) -> None:
+    client = awa.AsyncClient(stamps.DATABASE_URL)
+    if what == "worker":
+        await run(client)
+    elif what == "enqueue":
+        await client.insert_many_copy([Noop() for _ in range(stamps.how_many())])
+    else:
+        for number in stamps.paced():
+            await client.insert(Stamp(number))
+    await client.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))
