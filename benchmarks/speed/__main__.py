@@ -94,13 +94,13 @@ def measure(name: str, lab: Lab, results: Path) -> bool:
     """Measure one part and keep what was found."""
     began = time.monotonic()
     print(f"{name} …", flush=True)
+    lab.so_far = lambda facts: keep(results, name, facts, lab)
     try:
-        facts = part(name).measure(lab)
+        lab.so_far(part(name).measure(lab))
     except Exception:  # noqa: BLE001  # one part's trouble is not another's
         traceback.print_exc()
         return False
     print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
-    keep(results, name, facts, lab)
     return True
 
 

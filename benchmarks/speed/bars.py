@@ -105,6 +105,15 @@ def _idle(what: str) -> Callable[[Facts], list[float]]:
     return lambda facts: [facts["rows"][OURS][what]] if OURS in facts["rows"] else []
 
 
+def _enqueue(facts: Facts) -> list[float]:
+    return [copy / ours for copy, ours in zip(facts["seconds"]["copy"], facts["seconds"]["enqueue_many"], strict=True)]
+
+
+def _finished(facts: Facts) -> list[float]:
+    none, *many = facts["finished"]["buffers"]
+    return [max(many) / none]
+
+
 BARS = [
     Bar("throughput", "4 workers against bare SQL's claim and finish", "≥", 1.0, "", _against(4, _these(TWO))),
     Bar("throughput", "16 workers against bare SQL's claim and finish", "≥", 0.9, "", _against(16, _these(TWO))),
@@ -131,5 +140,16 @@ BARS = [
     Bar("heartbeat", "the table after an hour's heartbeats against before", "≤", 1, "", lambda facts: [facts["grown"]]),
     Bar("respawn", "a worker killed until its slot runs the next job", "≤", 50, " ms", lambda facts: facts["ms"]["preloaded"]),
     Bar("memory", "proportional memory of an idle worker", "≤", 12, " MiB", lambda facts: facts["MiB"]["preloaded"]),
+    Bar("enqueue", "enqueue_many against a bare COPY", "≥", 0.8, "", _enqueue),
+    Bar(
+        "claims",
+        "a claim behind an old snapshot, last against first tenth",
+        "≤",
+        1.2,
+        "",
+        lambda facts: [facts["snapshot"]["ratio"]],
+    ),
+    Bar("claims", "a claim with ten million jobs waiting against few", "≤", 1.2, "", lambda facts: [facts["backlog"]["ratio"]]),
+    Bar("claims", "a claim's buffers with many jobs finished against none", "≤", 1.2, "", _finished),
     Bar("parent", "the supervisor's share of a core", "≤", 2, " %", lambda facts: facts["share"]),
 ]

@@ -104,6 +104,8 @@ class Lab:
     missing: dict[str, str] = field(default_factory=dict)
     jobs: int = 20_000
     rounds: int = 3
+    so_far: Callable[[Facts], None] = lambda _: None
+    """Is told what a long part has found by then."""
     _filled: set[str] = field(default_factory=set)
 
     def peer(self, slug: str) -> Peer:

@@ -12,7 +12,9 @@ from support.servers import Server
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
-@pytest.mark.parametrize(("slug", "kind"), [("fencepost", "noop"), ("pgbench_two", "noop"), ("pgbench_writes", "row")])
+@pytest.mark.parametrize(
+    ("slug", "kind"), [("fencepost", "noop"), ("pgbench_two", "noop"), ("pgbench_one", "noop"), ("pgbench_writes", "row")]
+)
 def test_jobs_are_measured(slug: str, kind: str, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     lab = import_module("speed.lab").Lab(server, [], jobs=100)

@@ -45,6 +45,8 @@ GOOD: dict[str, Any] = {
     "respawn": {"ms": {"preloaded": [49.0, 50, 300], "not preloaded": [300.0]}},
     "memory": {"MiB": {"preloaded": [11.0, 12, 13], "not preloaded": [40.0]}},
     "parent": {"share": [1.0, 2.0, 3.0]},
+    "enqueue": {"seconds": {"copy": [1.0, 0.8, 1.0], "enqueue_many": [1.0, 1.0, 2.0]}},
+    "claims": {"snapshot": {"ratio": 1.2}, "backlog": {"ratio": 1.2}, "finished": {"buffers": [10, 9, 12]}},
 }
 BAD: dict[str, tuple[str, Any]] = {
     "4 workers against bare SQL's claim and finish": ("throughput.rows.pgbench_two.4", [4010, 4010, 4010]),
@@ -65,6 +67,10 @@ BAD: dict[str, tuple[str, Any]] = {
     "the table after an hour's heartbeats against before": ("heartbeat.grown", 1.1),
     "a worker killed until its slot runs the next job": ("respawn.ms.preloaded", [51.0, 52, 1]),
     "proportional memory of an idle worker": ("memory.MiB.preloaded", [12.1]),
+    "enqueue_many against a bare COPY": ("enqueue.seconds.enqueue_many", [1.3, 1.3, 1.3]),
+    "a claim behind an old snapshot, last against first tenth": ("claims.snapshot.ratio", 1.21),
+    "a claim with ten million jobs waiting against few": ("claims.backlog.ratio", 1.21),
+    "a claim's buffers with many jobs finished against none": ("claims.finished.buffers", [10, 13, 10]),
     "the supervisor's share of a core": ("parent.share", [2.1]),
 }
 """For each bar what breaks it, and no other."""

@@ -21,7 +21,7 @@ export async function* paced() {
   for (let number = 0; number < howMany; number += 1) {
     given.push(Number(process.hrtime.bigint()));
     yield number;
-    await sleep(50);
+    await sleep(50 + 50 * Math.random());
   }
   console.log(JSON.stringify(given));
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import sys
 import time
 from collections.abc import Iterator
@@ -11,8 +12,8 @@ from collections.abc import Iterator
 DATABASE_URL = os.environ["DATABASE_URL"]
 LOG = os.environ["JOBS_LOG"]
 AT_A_TIME = int(os.environ.get("AT_A_TIME", "1"))
-PAUSE = 0.05
-"""Seconds between two jobs, so that each meets an idle worker."""
+PAUSE = (0.05, 0.1)
+"""Seconds between two jobs, at random: each meets an idle worker, and not always the same moment of its polls."""
 
 
 def how_many() -> int:
@@ -34,5 +35,5 @@ def paced() -> Iterator[int]:
     for number in range(how_many()):
         given.append(time.monotonic_ns())
         yield number
-        time.sleep(PAUSE)
+        time.sleep(random.uniform(*PAUSE))
     print(json.dumps(given))

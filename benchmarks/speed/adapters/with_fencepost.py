@@ -1,7 +1,7 @@
 # /// script
 # [tool.speed]
 # manner = "job by job"
-# batches = "nothing"
+# batches = "the finish of a job and the claim of the next, in one statement"
 # crash = "one counted attempt of the jobs that ran in the killed process"
 # setup = [["{bin}/fencepost", "migrate"], ["{python}", "{adapter}", "setup"]]
 # worker = ["env", "FENCEPOST_CONCURRENCY={n}", "{bin}/fencepost", "run"]

@@ -3,7 +3,7 @@
 # manner = "batches"
 # batches = "claims of as many as it has room for; what has ended is written in batches"
 # crash = "the claimed jobs, and those done whose end was not written yet, run again after 300 s"
-# worker = ["{bin}/oban", "start", "--dsn={database}", "--queues=default:{n}"]
+# worker = ["{bin}/oban", "start", "--dsn={database}", "--queues=default:{n}", "--pool-max-size=20"]
 # left = "select count(*) from oban_jobs where state <> 'completed'"
 # pace = 0.4
 # ///

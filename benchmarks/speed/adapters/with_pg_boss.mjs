@@ -14,18 +14,20 @@ import { atATime, databaseUrl, howMany, load, paced, stamp } from "./stamps.mjs"
 const { PgBoss } = load("pg-boss");
 const what = process.argv[2];
 
-const boss = new PgBoss({ connectionString: databaseUrl, ...(what === "worker" ? {} : { supervise: false, schedule: false }) });
+const role = what === "worker" ? { useListenNotify: true } : { supervise: false, schedule: false };
+const boss = new PgBoss({ connectionString: databaseUrl, ...role });
 boss.on("error", (error) => console.error(error.message));
 await boss.start();
 
 if (what === "worker") {
   const options = { localConcurrency: atATime, pollingIntervalSeconds: 0.5, batchSize: 500, burstWhenBatchFull: true };
   await boss.work("noop", options, async () => {});
-  await boss.work("stamp", { pollingIntervalSeconds: 0.5 }, async (jobs) => jobs.forEach((job) => stamp(job.data)));
+  const woken = { localConcurrency: atATime, pollingIntervalSeconds: 0.5 };
+  await boss.work("stamp", woken, async (jobs) => jobs.forEach((job) => stamp(job.data)));
 } else {
   if (what === "setup") {
     await boss.createQueue("noop");
-    await boss.createQueue("stamp");
+    await boss.createQueue("stamp", { notify: true });
   } else if (what === "enqueue") {
     for (let done = 0; done < howMany; done += 1000)
       await boss.insert("noop", Array.from({ length: Math.min(1000, howMany - done) }, () => ({})));

@@ -7,6 +7,7 @@
 # worker = ["{bin}/werk", "worker", "with_pgwerk:app", "--worker-type=fork", "--concurrency={n}"]
 # left = "select count(*) from pgwerk._pgwerk_jobs where status <> 'complete'"
 # pace = 0.005
+# latency = false
 # ///
 """pgwerk, with its fork worker, which spawns a process a job, as many at a time as are asked for."""
 

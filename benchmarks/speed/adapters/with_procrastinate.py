@@ -8,7 +8,7 @@
 # left = "select count(*) from procrastinate_jobs where status <> 'succeeded'"
 # pace = 0.2
 # ///
-"""procrastinate, coroutines in one process, with its default connector. Enqueued by `batch_defer`."""
+"""procrastinate, coroutines in one process, with a connection for each. Enqueued by `batch_defer`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import sys
 import stamps
 from procrastinate import App, PsycopgConnector
 
-app = App(connector=PsycopgConnector(conninfo=stamps.DATABASE_URL))
+app = App(connector=PsycopgConnector(conninfo=stamps.DATABASE_URL, max_size=stamps.AT_A_TIME + 4))
 
 
 @app.task

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 AT_A_TIME = (1, 4, 16)
 WARM, OVER = 0.1, 0.95
 """Shares of the jobs: what comes before and after them is the worker's start, and its end without enough to do."""
-LONGEST = 8.0
+LONGEST = 5.0
 """Seconds that are measured at most."""
 
 
@@ -28,6 +28,13 @@ def measure(lab: Lab) -> Facts:
     peers = [peer for peer in lab.peers if peer.throughput]
     rows: dict[str, dict[str, list[float]]] = {peer.slug: {str(n): [] for n in AT_A_TIME} for peer in peers}
     troubles: dict[str, dict[str, str]] = {peer.slug: {} for peer in peers}
+    facts = {
+        "jobs": lab.jobs,
+        "rows": rows,
+        "manners": {peer.slug: peer.manner for peer in peers},
+        "troubles": troubles,
+        "missing": lab.missing,
+    }
     for number in range(lab.rounds):
         for n in map(str, AT_A_TIME):
             # There and back: who is measured just after whom must not be the same each time.
@@ -40,13 +47,8 @@ def measure(lab: Lab) -> Facts:
                     troubles[peer.slug][n] = str(trouble)
                     rows[peer.slug][n].clear()
                 print(f"  round {number + 1}, {n} at a time: {peer.name} {_cell(rows, troubles, peer.slug, n)}", flush=True)
-    return {
-        "jobs": lab.jobs,
-        "rows": rows,
-        "manners": {peer.slug: peer.manner for peer in peers},
-        "troubles": troubles,
-        "missing": lab.missing,
-    }
+        lab.so_far(facts)
+    return facts
 
 
 def run(lab: Lab, peer: Peer, n: int, kind: str = "noop") -> float:
