@@ -80,9 +80,7 @@ def run(wanted: list[str], peers: list[Peer], jobs: int, rounds: int, results: P
             server.start()
             lacking = missing(peers)
             lab = Lab(server, [peer for peer in peers if peer.slug not in lacking], lacking, jobs, rounds)
-            failed = [name for name in PARTS if name in wanted and not measure(name, lab, results)]
-            lab.close()
-            return failed
+            return [name for name in PARTS if name in wanted and not measure(name, lab, results)]
         finally:
             server.remove()
     finally:

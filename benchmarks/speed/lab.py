@@ -112,12 +112,6 @@ class Lab:
         """Return one for a part that is about that alone, whoever else is measured."""
         return next(peer for peer in all_peers() if peer.slug == slug)
 
-    def close(self) -> None:
-        """Drop the databases that were copied."""
-        with psycopg.connect(self.server.url(), autocommit=True) as conn:
-            for template in self._filled:
-                conn.execute(f'drop database "{template}"')
-
     def version(self) -> str:
         """Return PostgreSQL's."""
         with psycopg.connect(self.server.url()) as conn:

@@ -15,10 +15,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 @pytest.mark.parametrize(
     ("slug", "kind"), [("fencepost", "noop"), ("pgbench_two", "noop"), ("pgbench_one", "noop"), ("pgbench_writes", "row")]
 )
-def test_jobs_are_measured(slug: str, kind: str, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_are_measured(slug: str, kind: str, own_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
-    lab = import_module("speed.lab").Lab(server, [], jobs=100)
-    try:
-        assert import_module("speed.parts.throughput").run(lab, lab.peer(slug), 2, kind) > 0
-    finally:
-        lab.close()
+    lab = import_module("speed.lab").Lab(own_server, [], jobs=100)
+    assert import_module("speed.parts.throughput").run(lab, lab.peer(slug), 2, kind) > 0
