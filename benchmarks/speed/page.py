@@ -34,6 +34,8 @@ PARTS = {
     "respawn": "respawn",
     "memory": "memory",
     "parent": "parent",
+    "enqueue": "enqueuing",
+    "notify": "notifying",
 }
 """As in ONLY=throughput,idle, each with its module."""
 
