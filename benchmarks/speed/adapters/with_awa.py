@@ -5,7 +5,9 @@
 # crash = "the claimed jobs, and those done whose end was not written yet, run again after 90 s"
 # setup = [["{python}", "-m", "awa", "--database-url={database}", "migrate"], ["{python}", "{adapter}", "setup"]]
 # worker = ["{python}", "{adapter}", "worker"]
-# left = "select count(*) from awa.jobs where state <> 'completed'"
+# left = """
+# select (select count(*) from awa.ready_entries)
+#     - (select coalesce(sum(completed_count), 0) from awa.receipt_completion_batches)"""
 # pace = 0.3
 # ///
 """awa, its Rust runtime driving asyncio tasks. Enqueued by `enqueue_many_copy`.

@@ -85,7 +85,9 @@ def rate(place: Place, jobs: int) -> float:
             return done(OVER) or (looks[-1].at - first.at > LONGEST and looks[-1].done > looks[-2].done)
 
         place.wait(is_over, "the end of the jobs", every=0.2)
-        return (looks[-1].done - first.done) / (looks[-1].at - first.at)
+        # With none left it had been over for a while.
+        last = looks[-2] if looks[-1].done == jobs and looks[-2] is not first else looks[-1]
+        return (last.done - first.done) / (last.at - first.at)
 
 
 def _look(conn: psycopg.Connection[Any], place: Place, jobs: int) -> Count:
