@@ -36,6 +36,7 @@ PARTS = {
     "parent": "parent",
     "enqueue": "enqueuing",
     "notify": "notifying",
+    "claims": "claiming",
 }
 """As in ONLY=throughput,idle, each with its module."""
 

@@ -7,8 +7,10 @@ import statistics
 
 from peers.peer import Trouble
 
+from speed.bars import OURS
 from speed.lab import Facts, Lab
 from speed.page import number, table
+from speed.parts import latency
 from speed.peer import Peer, all_peers
 
 AT_A_TIME = 4
@@ -23,13 +25,18 @@ def measure(lab: Lab) -> Facts:
     for peer in lab.peers:
         if peer.latency:
             try:
-                rows[peer.slug] = _starts(lab, peer)
+                rows[peer.slug] = _ours(lab, peer) if peer.slug == OURS else _starts(lab, peer)
             except Trouble as trouble:
                 troubles[peer.slug] = str(trouble)
                 print(f"  {peer.name}: {trouble}", flush=True)
             else:
                 print(f"  {peer.name}: {rows[peer.slug]}", flush=True)
     return {"starts": STARTS, "rows": rows, "troubles": troubles}
+
+
+def _ours(lab: Lab, peer: Peer) -> dict[str, float]:
+    with lab.place(peer) as place:
+        return latency.measure(place.database, jobs=STARTS, workers=AT_A_TIME)
 
 
 def _starts(lab: Lab, peer: Peer) -> dict[str, float]:
