@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 AT_A_TIME = (1, 4, 16)
 WARM, OVER = 0.1, 0.95
 """Shares of the jobs: what comes before and after them is the worker's start, and its end without enough to do."""
-LONGEST = 5.0
+LONGEST = 4.0
 """Seconds that are measured at most."""
 
 
@@ -86,7 +86,7 @@ def rate(place: Place, jobs: int) -> float:
 
         place.wait(is_over, "the end of the jobs", every=0.2)
         # With none left it had been over for a while.
-        last = looks[-2] if looks[-1].done == jobs and looks[-2] is not first else looks[-1]
+        last = looks[-2] if looks[-1].done == jobs and looks[-2].done > first.done else looks[-1]
         return (last.done - first.done) / (last.at - first.at)
 
 
