@@ -18,8 +18,7 @@ import os
 import resource
 import signal
 import sys
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 
@@ -28,8 +27,7 @@ SIGNALS = sorted(map(int, signal.valid_signals()))
 TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 
 
-@dataclass(frozen=True, slots=True)
-class Footprint:
+class Footprint(NamedTuple):
     """What is in the process: threads that run Python, living children, what signals do, our files, and the rest."""
 
     threads: frozenset[int]
@@ -74,6 +72,8 @@ def stop_timers() -> bool:
 
 def left_behind(before: Footprint, after: Footprint, *, timer: bool = False, line: bool = False) -> list[str]:
     """Return in words what the job between the two has left, and what it took away."""
+    if before == after and not (after.few_free or timer or line):
+        return []
     found = []
     if threads := len(after.threads - before.threads):
         found.append(f"{threads} thread" + "s" * (threads > 1))

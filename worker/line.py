@@ -25,6 +25,7 @@ class Line:
         self._slot = start.slot
         self._socket = start.line
         self._record = Record(Phase.booting)
+        self._title = ""
         self.descriptors = (0, 1, 2, start.line.fileno(), start.note, start.stacks)
         self.lost = False
 
@@ -37,7 +38,9 @@ class Line:
         """Replace the record, and the title that tells people the same."""
         self._record = record
         self._board.write(record)
-        setproctitle(f"fencepost: worker {self._slot} {_title(record)}")
+        if (title := _title(record)) != self._title:
+            self._title = title
+            setproctitle(f"fencepost: worker {self._slot} {title}")
 
     def say_still_claiming(self) -> None:
         """Give a sign of life: the supervisor ends a worker whose claim is not answered."""

@@ -103,7 +103,7 @@ class Run:
         # In a context of its own: what a job binds to context variables, its tenant say, must not be there for the next.
         context = contextvars.copy_context()
         value = context.run(self._handler.function, self._job, **payload)
-        return self._awaited(value, context) if inspect.isawaitable(value) else value
+        return value if value is None or not inspect.isawaitable(value) else self._awaited(value, context)
 
     def _in_one_transaction(self) -> Outcome:
         conn = self._transactions.begin()
