@@ -139,11 +139,11 @@ def test_large_payloads_travel_in_small_messages(conn: Connection, database: Dat
 
 
 def test_memory_does_not_grow_with_the_jobs(conn: Connection) -> None:
-    """What is taken from the iterable is sent before much more is: 120 MiB of payloads go through a few."""
+    """What is taken from the iterable is sent before much more is: 60 MiB of payloads go through a few."""
     text = "x" * 500_000
 
     def jobs() -> Iterator[NewJob]:
-        for n in range(250):
+        for n in range(125):
             yield NewJob("ok", {"n": n, "text": text + str(n)})
 
     enqueue_many(conn, several(3))
