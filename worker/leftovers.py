@@ -134,7 +134,7 @@ def put_back_environment(before: Footprint) -> None:
 
 def _environment() -> dict[bytes, bytes]:
     """Return what os.environ holds, as it is held: decoded name by name it takes longer than all the rest here."""
-    return os.environb._data  # type: ignore[attr-defined,no-any-return]  # noqa: SLF001
+    return os.environb._data  # type: ignore[attr-defined,no-any-return]  # noqa: SLF001  # as above
 
 
 def _umask() -> int:

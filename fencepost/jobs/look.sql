@@ -5,22 +5,26 @@
 -- already. Without a mark: all. The dead entries of ended runs lie before the mark, and are not walked again; known runs are
 -- read by primary key. There is always a row: the server's time, and the next mark.
 with recursive lane as (
-    (
-        select j.queue, j.priority from fencepost.jobs j where j.status = 'queued'
+    -- As in lanes.sql: no step for a lane of a queue that is not served here.
+    select first.queue, first.priority, served.queue = '*' as goes_on
+    from unnest(%(queues)s::text[]) as served (queue)
+    cross join lateral (
+        select j.queue, j.priority from fencepost.jobs j
+        where j.status = 'queued' and j.queue >= case when served.queue = '*' then '' else served.queue end
         order by j.queue, j.priority limit 1
-    )
+    ) first
+    where served.queue = '*' or (first.queue = served.queue and '*' <> all (%(queues)s::text[]))
     union all
-    select following.queue, following.priority
+    select following.queue, following.priority, lane.goes_on
     from lane
     cross join lateral (
         select j.queue, j.priority from fencepost.jobs j
         where j.status = 'queued' and (j.queue, j.priority) > (lane.queue, lane.priority)
         order by j.queue, j.priority limit 1
     ) following
+    where lane.goes_on or following.queue = lane.queue
 ), mine as materialized (
-    select * from lane
-    where lane.queue = any (%(queues)s::text[]) or '*' = any (%(queues)s::text[])
-    limit 1000
+    select lane.queue, lane.priority from lane limit 1000
 )
 select
     (

@@ -39,16 +39,20 @@ def lane(queue: str = "default", priority: int = 0, after_run_at: datetime = STA
     return Lane(queue, priority, after_run_at, after_id)
 
 
-def pages_of_a_claim(database: Database, at: Lane) -> int:
-    """Return how many pages a claim touches, once it has been planned and has found room for its new row."""
-    arguments = {**NOTHING, **claim_arguments("tester:explain", [at], KINDS, LEASE)}
-    explain = b"explain (analyze, buffers, timing off, format json) " + statement("claim", "fencepost")
+def pages_of(database: Database, verb: str, arguments: dict[str, Any]) -> int:
+    """Return how many pages a statement touches, once it has been planned and has found room for its new rows."""
+    explain = b"explain (analyze, buffers, timing off, format json) " + statement(verb, "fencepost")
     with database.conn(autocommit=False, cursor_factory=psycopg.ClientCursor) as conn:
         for _ in range(2):
             row = conn.execute(explain, arguments).fetchone()
             conn.rollback()
     plan = row[0][0]["Plan"] if row else {}
     return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
+
+
+def pages_of_a_claim(database: Database, at: Lane) -> int:
+    """Return how many pages a claim touches."""
+    return pages_of(database, "claim", {**NOTHING, **claim_arguments("tester:explain", [at], KINDS, LEASE)})
 
 
 class Verbs:

@@ -59,7 +59,7 @@ def claims_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Database], 
             session, line = Session(start.settings, start.name), PatientLine()
             at_the_end.callback(session._pool.close)
             at_the_end.callback(session.drop_claims)
-            return claiming.Claims(start, session, line, Patience(session, line))  # type: ignore[arg-type]
+            return claiming.Claims(start, session, line, Patience(session, line))  # type: ignore[arg-type]  # what is used of a line is here
 
         yield of
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import psycopg
 import pytest
 
-from fencepost.jobs.sql import statement
 from support.databases import Database
 from support.jobs import Jobs
-from support.verbs import ASKS_NOTHING, Verbs
+from support.verbs import ASKS_NOTHING, Verbs, pages_of
 
 AT_ONCE = timedelta(microseconds=1)
 
@@ -162,13 +160,8 @@ def test_a_look_costs_the_same_behind_dead_entries(database: Database) -> None:
 
 def pages_of_a_look(database: Database, known: list[int]) -> int:
     """Return how many pages are touched by a look at what is known and at what has begun by now."""
-    explain = b"explain (analyze, buffers, timing off, format json) " + statement("look", "fencepost")
-    with database.conn(cursor_factory=psycopg.ClientCursor) as conn:
-        asked = {**ASKS_NOTHING, "leases": True, "mark": database.value("select clock_timestamp()"), "ids": known}
-        for _ in range(2):
-            row = conn.execute(explain, asked).fetchone()
-    plan = row[0][0]["Plan"] if row else {}
-    return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
+    mark = database.value("select clock_timestamp()")
+    return pages_of(database, "look", {**ASKS_NOTHING, "leases": True, "mark": mark, "ids": known})
 
 
 @pytest.mark.parametrize("off", [("indexscan", "bitmapscan"), ("seqscan", "bitmapscan"), ("nestloop", "seqscan")], ids=str)

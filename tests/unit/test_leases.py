@@ -140,7 +140,7 @@ def test_another_connection_may_lead_to_another_server() -> None:
     server.look()
     server.look_for(10)
     assert server.leases.expired
-    server.leases.forget(object())  # type: ignore[arg-type]
+    server.leases.forget(object())  # type: ignore[arg-type]  # only told apart from another
     server.clock -= timedelta(minutes=1)
     server.look()
     assert (server.asked[-1].mark, server.leases.expired) == (None, {})

@@ -41,7 +41,7 @@ def stamp(job: Job, *, number: int) -> None:  # noqa: ARG001  # a handler is giv
 
 
 @handler("hang", max_attempts=1)
-def hang(job: Job, *, number: int) -> None:  # noqa: ARG001
+def hang(job: Job, *, number: int) -> None:  # noqa: ARG001  # a handler is given its job
     """Note when it starts, and wait for the worker's end."""
     stamps.stamp(number)
     time.sleep(60)
