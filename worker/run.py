@@ -26,7 +26,6 @@ import psycopg
 import tenacity
 from tenacity.wait import wait_base
 
-from fencepost.board import boottime
 from fencepost.handlers import Handler
 from fencepost.job import Cancel, Ended, GiveUp, Job, JobError, Outcome, Retry, Snooze, Stopped
 from fencepost.jobs.claim import Claim
@@ -39,9 +38,6 @@ from fencepost.worker.transactions import RunTransactions
 _RETRYING = tenacity.Retrying()
 
 EXECUTOR = "job-executor"
-PEAK_IS_KEPT_FOR = 0.02
-"""Seconds for which the peak of memory is not read again."""
-
 PATIENCE_WITH_TASKS = 1.0
 """Seconds that tasks which a coroutine has left get to end after they were cancelled."""
 
@@ -90,11 +86,11 @@ class Run:
         self._transactions.close()
         if self._transactions.violated is not None and outcome.ended is Ended.done and not self.finished:
             outcome = self._judge(self._transactions.violated)
-        return outcome if outcome.max_rss is not None else replace(outcome, max_rss=peak.read())
+        return outcome if outcome.max_rss is not None else replace(outcome, max_rss=peak_memory())
 
     def _done(self) -> Outcome:
         result = encode(self._value(), "the result")
-        return Outcome(Ended.done, result=result, max_rss=peak.read())
+        return Outcome(Ended.done, result=result, max_rss=peak_memory())
 
     def _value(self) -> Any:
         payload = json.loads(self._payload)
@@ -237,22 +233,9 @@ def _default_wait(backoff: float, backoff_max: float) -> wait_base:
     return tenacity.wait_exponential(multiplier=backoff, max=backoff_max) + tenacity.wait_random(0, backoff)
 
 
-class Peak:
-    """The peak of this process' memory. It only rises, and the kernel counts for it as long as a short job takes to run."""
-
-    def __init__(self) -> None:
-        self._bytes = 0
-        self._read_at = float("-inf")
-
-    def read(self) -> int:
-        """Return it in bytes, as it was at most a little earlier."""
-        now = boottime()
-        if now - self._read_at > PEAK_IS_KEPT_FOR:
-            self._bytes, self._read_at = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, now
-        return self._bytes
-
-
-peak = Peak()
+def peak_memory() -> int:
+    """Return the peak of this process' memory, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def _stopped(stopped: Stopped, error: BaseException) -> Outcome:
