@@ -332,8 +332,9 @@ $$;
 -- neither sweep nor cancel can take the job between this and the COMMIT that travels with it in one message.
 -- A definer's function: a job's role needs no right on the queue.
 -- A session keeps its plan, and `finish`'s, from job to job: one of when the table was small must not walk all of a large one.
+-- A walk that can't be had otherwise, of the few supervisors by `tell`, is thought so dear then that it would be compiled.
 create function fencepost.hold(job_id bigint, fence bigint, name text) returns void
-language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off
+language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off
 as $$
 #variable_conflict use_variable
 begin
@@ -369,7 +370,7 @@ create function fencepost.finish(
     stack text default null,
     max_rss bigint default null
 ) returns boolean
-language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off
+language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off
 as $$
 #variable_conflict use_variable
 declare
