@@ -13,8 +13,8 @@ from fencepost.settings import Settings
 from fencepost.supervisor import cgroup
 from fencepost.supervisor.slots import DESCRIPTORS_A_CHILD, DESCRIPTORS_BESIDE
 
-WORKER_MEMORY = 8 * 1024 * 1024
-"""Bytes that an idle worker has to itself at least, beside what its handlers' imports take (measured: 11 to 12 MiB)."""
+WORKER_MEMORY = 6 * 1024 * 1024
+"""Bytes that an idle worker has to itself at least, beside what its handlers' imports take (measured: 8 to 12 MiB, by the Python)."""
 
 WORKER_TASKS = 3
 """Threads of an idle worker: its own, and two that its connections need."""

@@ -165,7 +165,7 @@ class Session:
             # The session is no longer ours: each transaction has left it as new.
             return
         try:
-            left = statements.clean(
+            left, self._as_new = statements.clean(
                 self._job,
                 self._settings.schema,
                 self._settings.tenant_setting,

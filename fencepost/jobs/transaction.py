@@ -129,18 +129,25 @@ def session_state(conn: Connection[Any], schema: str, tenant_setting: str) -> di
     return cursor.execute(statement("session_state", schema), {"tenant_setting": tenant_setting}).fetchall()[0]
 
 
-def clean(conn: Connection[Any], schema: str, tenant_setting: str, as_new: dict[str, str], *, thoroughly: bool) -> str:
-    """Make a session as new, which was `as_new` once, and return in words what a job has left in it, '' for nothing.
+def clean(
+    conn: Connection[Any], schema: str, tenant_setting: str, as_new: dict[str, str], *, thoroughly: bool
+) -> tuple[str, dict[str, str]]:
+    """Make a session as new, which was `as_new` once.
 
-    `thoroughly` looks for all that there may be, and not only for what another job would notice first.
+    Return in words what a job has left in it, '' for nothing, and what a new session is like by now: a server that has read its
+    configuration again has changed them all, and no job has. `thoroughly` looks for all that there may be, and not only for what
+    another job would notice first.
     """
     look = "left_in_session" if thoroughly else "session_state"
     cursor = ClientCursor(conn, row_factory=dict_row)
     cursor.execute(message(schema, look, *AS_NEW), {"tenant_setting": tenant_setting, "role": as_new["a role"]})
     found = cursor.set_result(0).fetchall()[0]
     if thoroughly:
-        return str(found["left"])
-    return in_words([name for name, value in found.items() if value != as_new[name]])
+        return str(found["left"]), as_new
+    if found == as_new:
+        return "", as_new
+    now = session_state(conn, schema, tenant_setting)
+    return in_words([name for name, value in found.items() if value != now[name]]), now
 
 
 def in_words(names: list[str]) -> str:

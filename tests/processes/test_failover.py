@@ -44,13 +44,22 @@ class Pair:
         """Have the old server read other settings; our own session there may still write."""
         for name, value in settings.items():
             self.old.execute(f"alter system set {name} = '{value}'")
+        loaded_at = self.old.value("select pg_conf_load_time()")
         self.old.execute("select pg_reload_conf()")
+        wait_until(lambda: self.old.value("select pg_conf_load_time()") > loaded_at, what="the new configuration")
         self.old.execute("set default_transaction_read_only = off")
 
     def catch_up(self) -> None:
         """Wait until the standby has all that there is."""
         lacks = "select count(*) from pg_stat_replication where replay_lsn = pg_current_wal_lsn()"
         wait_until(lambda: self.old.value(lacks) == 1, what="a standby that lacks nothing")
+
+    def only_reads(self) -> None:
+        """Have the old server tell its sessions only to read. What had begun before is over, and the standby has it."""
+        self.set_on_the_old(default_transaction_read_only="on")
+        told_at = self.old.value("select clock_timestamp()")
+        older = "select count(*) from pg_stat_activity where datname = %s and xact_start <= %s"
+        wait_until(lambda: self.old.value(older, [self.old.name, told_at]) == 0, what="the end of what had begun before")
 
     def cut_off(self) -> None:
         """Have the standby learn of nothing any more. (One that is told to pause replays all that it has when promoted.)"""
@@ -102,7 +111,8 @@ def test_jobs_run_on_where_the_standby_takes_over_and_no_attempt_is_burnt(
         pair.old.server.kill()
     else:
         # Nothing ends its sessions, and it waits for no standby: whoever wrote there would be told that it is written.
-        pair.set_on_the_old(default_transaction_read_only="on", synchronous_standby_names="")
+        pair.only_reads()
+        pair.set_on_the_old(synchronous_standby_names="")
         counted = {row.id: row.attempts for row in pair.old.execute("select id, attempts from fencepost.jobs")}
         pair.catch_up()
     pair.promote()

@@ -6,6 +6,8 @@ import pytest
 
 from fencepost.jobs.transaction import Context, Held, begin, clean, roll_back, session_state
 from support.databases import Database
+from support.servers import Server
+from support.waiting import wait_until
 
 RUN = Held(1, 1, "w:1")
 
@@ -19,7 +21,7 @@ def test_a_session_in_which_nothing_was_left_reads_as_new(database: Database, se
             begin(conn, "fencepost", RUN, Context(setting, tenant, "", 60_000))
             roll_back(conn, "fencepost")
             assert session_state(conn, "fencepost", setting) == new
-            assert clean(conn, "fencepost", setting, new, thoroughly=False) == ""
+            assert clean(conn, "fencepost", setting, new, thoroughly=False) == ("", new)
             assert session_state(conn, "fencepost", setting) == new
 
 
@@ -67,6 +69,23 @@ def test_what_was_left_is_named_and_gone(
     with database.worker_conn() as conn:
         new = session_state(conn, "fencepost", "app.tenant")
         conn.execute(statements.encode())
-        assert clean(conn, "fencepost", "app.tenant", new, thoroughly=thoroughly) == words[thoroughly]
-        assert clean(conn, "fencepost", "app.tenant", new, thoroughly=True) == ""
+        assert clean(conn, "fencepost", "app.tenant", new, thoroughly=thoroughly) == (words[thoroughly], new)
+        assert clean(conn, "fencepost", "app.tenant", new, thoroughly=True) == ("", new)
         assert session_state(conn, "fencepost", "app.tenant") == new
+
+
+def test_what_the_server_has_changed_was_left_by_no_job(own_server: Server) -> None:
+    """Its configuration is read again while the session lives: of two settings that read otherwise, the job's is named, once."""
+    database = Database(own_server, "postgres")
+    with database.conn() as conn:
+        new = session_state(conn, "fencepost", "app.tenant")
+        database.execute("alter system set work_mem = '7MB'")
+        database.execute("select pg_reload_conf()")
+        wait_until(lambda: session_state(conn, "fencepost", "app.tenant")["work_mem"] == "7MB", what="the new configuration")
+        conn.execute("set timezone = 'Asia/Tokyo'")
+        left, by_now = clean(conn, "fencepost", "app.tenant", new, thoroughly=False)
+        assert left == "settings (TimeZone)"
+        for thoroughly in (False, True):
+            left, by_now = clean(conn, "fencepost", "app.tenant", by_now, thoroughly=thoroughly)
+            assert (left, by_now) == ("", {**new, "work_mem": "7MB"})
+    database.close()
