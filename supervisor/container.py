@@ -14,7 +14,7 @@ from fencepost.supervisor import cgroup
 from fencepost.supervisor.slots import DESCRIPTORS_A_CHILD, DESCRIPTORS_BESIDE
 
 WORKER_MEMORY = 6 * 1024 * 1024
-"""Bytes that an idle worker has to itself at least, beside what its handlers' imports take (measured: 8 to 12 MiB, by the Python)."""
+"""Bytes that an idle worker has to itself at least, beside what its handlers' imports take (measured: 8 to 12 MiB)."""
 
 WORKER_TASKS = 3
 """Threads of an idle worker: its own, and two that its connections need."""

@@ -135,8 +135,8 @@ def clean(
     """Make a session as new, which was `as_new` once.
 
     Return in words what a job has left in it, '' for nothing, and what a new session is like by now: a server that has read its
-    configuration again has changed them all, and no job has. `thoroughly` looks for all that there may be, and not only for what
-    another job would notice first.
+    configuration again has changed them all, and no job has. `thoroughly` looks for all that there may be, and not only for
+    what another job would notice first.
     """
     look = "left_in_session" if thoroughly else "session_state"
     cursor = ClientCursor(conn, row_factory=dict_row)

@@ -75,7 +75,7 @@ def test_what_was_left_is_named_and_gone(
 
 
 def test_what_the_server_has_changed_was_left_by_no_job(own_server: Server) -> None:
-    """Its configuration is read again while the session lives: of two settings that read otherwise, the job's is named, once."""
+    """Its configuration is read again in the session: of two settings that read otherwise, the job's is named, once."""
     database = Database(own_server, "postgres")
     with database.conn() as conn:
         new = session_state(conn, "fencepost", "app.tenant")

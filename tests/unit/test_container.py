@@ -120,9 +120,9 @@ def test_a_container_is_described_by_its_limits() -> None:
     ("here", "memory", "says"),
     [
         (
-            inside(memory=280 * MIB),
+            inside(memory=272 * MIB),
             Memory(50 * MIB, 50 * MIB),
-            "4 workers and the supervisor need at least 282 MiB before any job",
+            "4 workers and the supervisor need at least 274 MiB before any job",
         ),
         (inside(killed_together=True), None, "kills the supervisor together with all workers (memory.oom.group is 1)"),
         (inside(killed_together=True), None, "recorded as lost, by the next supervisor"),
@@ -142,7 +142,7 @@ def test_what_a_limit_means_is_said_in_one_line(settings: Settings, here: Contai
 
 def test_limits_that_are_enough_are_not_warned_of(settings: Settings) -> None:
     """The least that is enough, of each."""
-    here = inside(memory=282 * MIB, cpus=4, tasks=14, descriptors=116, first_process="tini")
+    here = inside(memory=274 * MIB, cpus=4, tasks=14, descriptors=116, first_process="tini")
     assert warnings(here, settings, Memory(50 * MIB, 50 * MIB)) == []
     assert warnings(inside(memory=1), settings, None) == []
 
