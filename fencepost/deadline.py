@@ -38,6 +38,9 @@ class Deadline:
     def __init__(self) -> None:
         self._libc = _library()
         self._id = ctypes.c_void_p()
+        # Made once: it is set twice for each job.
+        self._timer = _Timer()
+        self._to_timer = ctypes.byref(self._timer)
         event = _Event(None, signal.SIGKILL, 0)
         if self._libc.timer_create(time.CLOCK_BOOTTIME, ctypes.byref(event), ctypes.byref(self._id)) != 0:
             code = ctypes.get_errno()
@@ -46,14 +49,15 @@ class Deadline:
     def at(self, moment: float) -> None:
         """Be killed at `moment`, in seconds of CLOCK_BOOTTIME, and not at the one that was set before. In the past: at once."""
         whole, fraction = divmod(max(moment, 1e-9), 1)
-        self._set(_Moment(int(whole), max(1, int(fraction * 1e9))))
+        self._set(int(whole), max(1, int(fraction * 1e9)))
 
     def off(self) -> None:
         """Be killed at no moment."""
-        self._set(_Moment(0, 0))
+        self._set(0, 0)
 
-    def _set(self, moment: _Moment) -> None:
-        self._libc.timer_settime(self._id, _ABSOLUTE, ctypes.byref(_Timer(_Moment(0, 0), moment)), None)
+    def _set(self, seconds: int, nanoseconds: int) -> None:
+        self._timer.moment.seconds, self._timer.moment.nanoseconds = seconds, nanoseconds
+        self._libc.timer_settime(self._id, _ABSOLUTE, self._to_timer, None)
 
 
 def _library() -> ctypes.CDLL:

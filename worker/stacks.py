@@ -5,6 +5,7 @@ See fencepost/supervisor/stacks.py for why there are two ways.
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # as in stop.py
 import faulthandler
 import os
 import signal
@@ -32,7 +33,7 @@ class Stacks:
         faulthandler.register(FROM_C, file=self._fd, all_threads=True, chain=False)
         # One that a job has left would end the process in another's.
         faulthandler.cancel_dump_traceback_later()
-        signal.signal(FROM_PYTHON, self._write)
+        _signal.signal(FROM_PYTHON, self._write)
 
     def _write(self, _signum: int, frame: FrameType | None) -> None:
         # In the middle of whatever runs here: nothing that goes wrong must be raised there, nor go into a stranger's file.
