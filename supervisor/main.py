@@ -46,7 +46,7 @@ from fencepost.supervisor.stall import Stall
 from fencepost.supervisor.state import Kill, Slot, State
 from fencepost.supervisor.sweep import sweep_expired
 from fencepost.supervisor.wake import listen, poll
-from fencepost.supervisor.watch import watch
+from fencepost.supervisor.watch import period, watch
 
 log = structlog.get_logger()
 
@@ -186,10 +186,7 @@ async def _looked(conn: psycopg.AsyncConnection[object], settings: Settings) -> 
 
 async def _tick_until_done(state: State) -> None:
     """Tick until the drain is through, or the supervisor has to leave."""
-    period = state.settings.check_period
-    # Longer than this and deadlines may have passed that nobody held (protocol, rules 10 and 12).
-    too_long = period + state.settings.margin / 2
-    last = boottime()
+    last, expected = boottime(), 0.0
     # From before the first worker is forked: it may claim while this tick is not yet over.
     stall = Stall()
     stall.put_off(state)
@@ -197,7 +194,8 @@ async def _tick_until_done(state: State) -> None:
     draining: asyncio.Task[None] | None = None
     while state.exit_code is None and not (draining is not None and draining.done()):
         now = boottime()
-        gap = now - last if now - last > too_long else 0.0
+        # Longer than this and deadlines may have passed that nobody held (protocol, rules 10 and 12).
+        gap = now - last if now - last > expected + state.settings.margin / 2 else 0.0
         last = now
         if gap:
             log.warning("the supervisor was not scheduled for a while", seconds=round(gap, 3))
@@ -213,8 +211,10 @@ async def _tick_until_done(state: State) -> None:
         if state.draining and draining is None:
             draining = asyncio.create_task(drain(state))
         state.changed.clear()
+        expected = period(state)
+        state.all_sleep = expected > state.settings.check_period
         # Not by a time limit, which is an exception each time: most ticks end by it.
-        end_of_period = asyncio.get_running_loop().call_later(period, state.changed.set)
+        end_of_period = asyncio.get_running_loop().call_later(expected, state.changed.set)
         await state.changed.wait()
         end_of_period.cancel()
     # Whoever is left is killed next, with nothing in between.

@@ -140,6 +140,8 @@ class State:
     """What the last trial of the handlers found wrong; empty: nothing, None: there is no answer yet."""
     paused: bool = False
     """Whether workers are to claim nothing for now."""
+    all_sleep: bool = False
+    """Whether the next tick is far away, since no worker has a deadline: whoever wakes one brings it near."""
     looks_asked_for: int = 0
     """How many looks inside (USR1) are to be told; the first of them is being told."""
     drain_step: int = 0

@@ -134,7 +134,7 @@ def wake(state: State, count: int) -> None:
     """Wake up to `count` idle workers."""
     if count > 0:
         for child in _called(state)[:count]:
-            _rouse(child)
+            _rouse(state, child)
 
 
 class Sleepers:
@@ -153,7 +153,7 @@ class Sleepers:
         if now - self._found_at >= TOGETHER:
             self._found_at, self._left = now, _called(state)[::-1]
         if self._left and not (child := self._left.pop()).gone:
-            _rouse(child)
+            _rouse(state, child)
 
 
 def _called(state: State) -> list[Child]:
@@ -165,8 +165,11 @@ def _called(state: State) -> list[Child]:
     return state.idle()
 
 
-def _rouse(child: Child) -> None:
+def _rouse(state: State, child: Child) -> None:
     child.woken_at = boottime()
+    if state.all_sleep:
+        # From now on it may hold a job, and that a deadline.
+        state.changed.set()
     child.say(b"w")
 
 

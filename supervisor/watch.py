@@ -30,6 +30,12 @@ LEAVING_MAY_TAKE = 3.0
 DYING_MAY_TAKE = 2.0
 """Seconds from SIGKILL to a worker's end: giving back much memory takes a while."""
 
+ABOUT_TO_CLAIM = 2.0
+"""Seconds that a worker which was woken may take to say that it claims: so long it is looked at as one that has a deadline."""
+
+WHILE_ALL_SLEEP = 1.0
+"""Seconds between two ticks, at most, while nobody has a deadline: an idle supervisor takes as good as no processor."""
+
 UNREADABLE_FOR = 1.0
 """Seconds that a record may be unreadable: longer than it takes to write one, on any machine."""
 
@@ -117,6 +123,26 @@ def watch(state: State, gap: float) -> None:
                 kill(child, Kill("it did not come to leave", record.claim))
             case _:
                 pass
+
+
+def period(state: State) -> float:
+    """Return the seconds until the next tick.
+
+    A worker that sleeps has no deadline, and claims when it is woken: then a tick comes at once. One that claims later than
+    that, or by itself, is seen at the next, before the lease that it was given is half over.
+    """
+    now, settings = boottime(), state.settings
+    all_sleep = all(slot.child is not None and _sleeps(slot.child, now) for slot in state.slots)
+    if not all_sleep or state.strays or state.draining:
+        return settings.check_period
+    return max(settings.check_period, min(WHILE_ALL_SLEEP, settings.holds_for / 4))
+
+
+def _sleeps(child: Child, now: float) -> bool:
+    if not child.ready or child.leaving or child.kill is not None or now - child.woken_at < ABOUT_TO_CLAIM:
+        return False
+    record = child.record()
+    return record is not None and record.phase is Phase.idle
 
 
 def _dies(child: Child, now: float) -> None:

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
+
 from support.databases import Database
 from support.jobs import Jobs
 from support.processes import Supervisor
@@ -70,8 +72,13 @@ def test_an_idle_supervisor_sends_one_short_statement_a_second_and_one_enqueue_w
         lines = (line for line in database.log_lines() if f" {database.name} fencepost " in line)
         return [line for line in lines if "execute " in line or "statement: " in line]
 
-    before, began = len(sent()), time.monotonic()
+    def turns() -> int:
+        return psutil.Process(supervisor.pid).num_ctx_switches().voluntary
+
+    before, before_turns, began = len(sent()), turns(), time.monotonic()
     wait_until(lambda: time.monotonic() - began > 6, what="six seconds")
+    # A tick a second, and a statement, for whose answer it waits once or twice.
+    assert turns() - before_turns <= 6 * (1 + 4)
     by_workers = [line for line in sent()[before:] if " fencepost w" in line]
     # One a second; the row and the session that listens now and then.
     assert (by_workers, len(sent()) - before <= 6 + 4) == ([], True), sent()[before:]
@@ -81,6 +88,10 @@ def test_an_idle_supervisor_sends_one_short_statement_a_second_and_one_enqueue_w
     claims = [line for line in sent()[before:] if " fencepost w" in line and "with finished as" in line]
     # For each: its own, the one after it that finds nothing, and as many of another that a poll has woken.
     assert 5 <= len(claims) <= 5 * 5, claims
+    # After such a rest, too, a run is held to its deadlines.
+    wait_until(lambda: database.value(rested), within=20, what="workers that have nothing to look at")
+    dead = jobs.wait_for(jobs.enqueue("spins_in_python", max_runtime=1, max_attempts=1), "dead")
+    assert (dead.finished_at - dead.started_at).total_seconds() < 1 + 5 + 1
 
 
 def test_a_notification_wakes_a_worker_before_anything_is_asked(
