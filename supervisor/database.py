@@ -61,6 +61,9 @@ class Link:
             # Less: a lock that is not given is an answer, and not a database that is away.
             lock_timeout=str(int(limit * 500)),
             client_connection_check_interval="500",
+            # It keeps its plans, too: one of when the table was small must not walk all of a large one, nor be compiled.
+            enable_seqscan="off",
+            jit="off",
         )
         self._duty = duty
         self._limit = limit

@@ -50,6 +50,25 @@ def pages_of(database: Database, verb: str, arguments: dict[str, Any]) -> int:
     return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
 
 
+def steps_of(database: Database, verb: str, arguments: dict[str, Any], *settings: str) -> int:
+    """Return how many rows the steps of a statement handle in all: as a session that keeps its plan does."""
+    names = list(arguments)
+    text = statement(verb, "fencepost").decode() % {name: f"${place}" for place, name in enumerate(names, 1)}
+    with database.conn(autocommit=False, cursor_factory=psycopg.ClientCursor) as conn:
+        for setting in ("plan_cache_mode = force_generic_plan", *settings):
+            conn.execute(f"set local {setting}".encode())
+        conn.execute(f"prepare kept as {text}".encode())
+        places = ", ".join(f"%({name})s" for name in names)
+        row = conn.execute(f"explain (analyze, timing off, format json) execute kept ({places})".encode(), arguments).fetchone()
+        conn.rollback()
+    return _steps(row[0][0]["Plan"]) if row else 0
+
+
+def _steps(plan: dict[str, Any]) -> int:
+    handled = sum(plan.get(name, 0) for name in ("Actual Rows", "Rows Removed by Filter", "Rows Removed by Join Filter"))
+    return round(handled * plan["Actual Loops"]) + sum(map(_steps, plan.get("Plans", [])))
+
+
 def pages_of_a_claim(database: Database, at: Lane) -> int:
     """Return how many pages a claim touches."""
     return pages_of(database, "claim", {**NOTHING, **claim_arguments("tester:explain", [at], KINDS, LEASE)})

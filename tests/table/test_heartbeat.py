@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
 from support.databases import Database
 from support.jobs import Jobs
-from support.verbs import Verbs
+from support.verbs import Verbs, steps_of
 
 LONG = timedelta(hours=1)
 
@@ -145,3 +147,27 @@ def test_a_thousand_beats_are_hot_and_the_table_does_not_grow(fresh_database: Da
             assert set(beats.heartbeat(*rows).values()) == {"renewed"}
     # An entry in any index for a tenth of these beats would show in its size.
     assert database.execute(sizes) == before
+
+
+PLANNERS = [(), ("enable_hashjoin = off", "enable_mergejoin = off"), ("enable_nestloop = off",), ("enable_indexscan = off",)]
+
+
+@pytest.mark.parametrize("planner", PLANNERS, ids=str)
+def test_a_heartbeat_of_many_takes_a_step_for_each_whatever_the_planner_believes(
+    database: Database, planner: tuple[str, ...]
+) -> None:
+    """Planned once, and by what the table was like when nothing ran: joined, a thousand were compared with a thousand."""
+    count = 500
+    database.execute("insert into fencepost.jobs (kind) select 'ok' from generate_series(1, %s)", [count])
+    database.execute("vacuum analyze fencepost.jobs")
+    rows = database.execute(
+        """update fencepost.jobs set status = 'running', attempts = 1, max_attempts = 1, fence = 1, locked_by = 'w:' || id,
+           locked_until = now() + interval '1 h', started_at = now() returning id, fence, locked_by as name"""
+    )
+    runs = {"ids": [row.id for row in rows], "fences": [row.fence for row in rows], "names": [row.name for row in rows]}
+    beat = {**runs, "progress": [None] * count, "lease": LONG}
+    assert count < steps_of(database, "heartbeat", beat, "enable_seqscan = off", *planner) < 20 * count
+    database.execute("update fencepost.jobs set locked_until = now() - interval '1 s'")
+    expired_at = database.value("select min(locked_until) from fencepost.jobs")
+    swept = {**runs, "expired_at": [expired_at] * count, "error": "{}", "summary": "gone"}
+    assert count < steps_of(database, "sweep", swept, "enable_seqscan = off", *planner) < 20 * count
