@@ -51,13 +51,13 @@ select
         ) scheduled
         where %(idle)s > 0
     ) as next_due_in,
-    looked.at, looked.at - %(age)s as mark, j.id, j.fence, j.locked_by as name, j.locked_until
+    looked.at, looked.at - %(age)s::interval as mark, j.id, j.fence, j.locked_by as name, j.locked_until
 from (select now() as at) looked
 left join lateral (
     select j.id, j.fence, j.locked_by, j.locked_until
     from fencepost.jobs j
     where %(leases)s and j.status = 'running' and j.started_at > coalesce(%(mark)s::timestamptz, '-infinity')
-        and j.started_at <= case when %(mark)s::timestamptz is null then 'infinity' else looked.at - %(age)s end
+        and j.started_at <= case when %(mark)s::timestamptz is null then 'infinity' else looked.at - %(age)s::interval end
     union all
     select j.id, j.fence, j.locked_by, j.locked_until
     from unnest(%(ids)s::bigint[]) as known (id)

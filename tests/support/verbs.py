@@ -41,27 +41,29 @@ def lane(queue: str = "default", priority: int = 0, after_run_at: datetime = STA
 
 def pages_of(database: Database, verb: str, arguments: dict[str, Any]) -> int:
     """Return how many pages a statement touches, once it has been planned and has found room for its new rows."""
-    explain = b"explain (analyze, buffers, timing off, format json) " + statement(verb, "fencepost")
-    with database.conn(autocommit=False, cursor_factory=psycopg.ClientCursor) as conn:
-        for _ in range(2):
-            row = conn.execute(explain, arguments).fetchone()
-            conn.rollback()
-    plan = row[0][0]["Plan"] if row else {}
+    plan = _kept_plan(database, verb, arguments)
     return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
 
 
 def steps_of(database: Database, verb: str, arguments: dict[str, Any], *settings: str) -> int:
-    """Return how many rows the steps of a statement handle in all: as a session that keeps its plan does."""
+    """Return how many rows the steps of a statement handle in all."""
+    return _steps(_kept_plan(database, verb, arguments, *settings))
+
+
+def _kept_plan(database: Database, verb: str, arguments: dict[str, Any], *settings: str) -> dict[str, Any]:
+    """Return what a statement did by the plan that a session keeps of it, for all values."""
     names = list(arguments)
     text = statement(verb, "fencepost").decode() % {name: f"${place}" for place, name in enumerate(names, 1)}
-    with database.conn(autocommit=False, cursor_factory=psycopg.ClientCursor) as conn:
+    places = ", ".join(f"%({name})s" for name in names)
+    explain = f"explain (analyze, buffers, timing off, format json) execute kept ({places})".encode()
+    with database.conn(cursor_factory=psycopg.ClientCursor) as conn:
         for setting in ("plan_cache_mode = force_generic_plan", *settings):
-            conn.execute(f"set local {setting}".encode())
+            conn.execute(f"set {setting}".encode())
         conn.execute(f"prepare kept as {text}".encode())
-        places = ", ".join(f"%({name})s" for name in names)
-        row = conn.execute(f"explain (analyze, timing off, format json) execute kept ({places})".encode(), arguments).fetchone()
-        conn.rollback()
-    return _steps(row[0][0]["Plan"]) if row else 0
+        for _ in range(2):
+            with conn.transaction(force_rollback=True):
+                row = conn.execute(explain, arguments).fetchone()
+    return dict(row[0][0]["Plan"]) if row else {}
 
 
 def _steps(plan: dict[str, Any]) -> int:
