@@ -7,7 +7,7 @@ import os
 
 import structlog
 
-from fencepost.board import boottime
+from fencepost.board import Phase, boottime
 from fencepost.supervisor.kill import told
 from fencepost.supervisor.restart import look_at_note
 from fencepost.supervisor.stacks import dumped
@@ -59,7 +59,11 @@ async def _tell(state: State, slot: Slot) -> None:
         if not child.gone and child.doomed is None:
             # Told: what is found there later is of something else.
             os.ftruncate(child.stacks, 0)
-    log.info("slot", slot=slot.number, phase=phase(child), worker=child.name, pid=child.pid, **told(child), stack=stack)
+    does = phase(child)
+    if does == Phase.idle.name:
+        # It has just looked for work, and is through with that.
+        stack = None
+    log.info("slot", slot=slot.number, phase=does, worker=child.name, pid=child.pid, **told(child), stack=stack)
 
 
 def phase(child: Child) -> str:
