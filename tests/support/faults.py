@@ -87,7 +87,7 @@ fencepost.supervisor.prune.LOOK_EVERY = 0.5
 
 And which looks for what is to be deleted more often than each minute."""
 
-MIX = ("quick", "notes", "notes_awaited", "notes_once", "notes_once", "rolls_back", "dies")
+MIX = ("takes_longer", "quick", "notes", "notes_awaited", "notes_once", "notes_once", "rolls_back", "dies")
 AT_REST = ("done", "dead")
 LEFT = """
 update fencepost.jobs set status = 'running', attempts = 1, max_attempts = 9, fence = 1, locked_by = %s,

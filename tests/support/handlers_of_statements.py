@@ -10,6 +10,7 @@ from pathlib import Path
 from handlers_for_tests import insert_row
 
 from fencepost import Job, handler
+from fencepost.worker.lanes import WHILE_BUSY
 
 
 @handler("notes", max_attempts=9)
@@ -31,6 +32,12 @@ async def notes_awaited(job: Job) -> None:
 def notes_once(job: Job) -> None:
     """Write a row in the one transaction that also finishes the job."""
     insert_row(job.conn, job)
+
+
+@handler("takes_longer", max_attempts=9)
+def takes_longer(_job: Job) -> None:
+    """Run until it is time to look at the whole queue again: such a run is finished without the next claim."""
+    time.sleep(WHILE_BUSY + 0.1)
 
 
 @handler("rolls_back", max_attempts=1)
