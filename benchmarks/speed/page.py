@@ -27,6 +27,7 @@ PAGE = HERE / "README.md"
 
 PARTS = {
     "throughput": "throughput",
+    "cost": "cost",
     "writes": "writes",
     "latency": "starts",
     "idle": "idle",
