@@ -13,7 +13,9 @@ from contextlib import suppress
 from itertools import count
 from signal import SIGCONT, SIGKILL, SIGSTOP, Signals
 
+from fencepost.supervisor.stacks import STOPPED, status
 from support.processes import _descendants
+from support.waiting import wait_until
 from torture.field import Field, Place
 from torture.handlers import LONG
 from torture.history import boottime, write
@@ -131,11 +133,14 @@ class Nemesis:
         supervisor.signal(SIGSTOP)
         self._field.counts["hosts frozen"] += 1
         pids = [supervisor.pid]
+        _wait_until_it_stands_still(supervisor.pid)
         # Its workers are found at once; then whatever else is its own, until none is left that was forked in between.
         found = list(_descendants(supervisor.pid))
         while found:
             for pid in found:
                 _send(pid, SIGSTOP)
+            for pid in found:
+                _wait_until_it_stands_still(pid)
             pids += found
             # Not before they are stopped: only from then on is a job excused.
             write(self._field.file, "froze host", pids=[supervisor.pid, *found])
@@ -223,6 +228,12 @@ class Nemesis:
             place.stopped_at = None
 
         self._after(1.5, forget)
+
+
+def _wait_until_it_stands_still(pid: int) -> None:
+    """Wait for a stop to take effect: whoever is in the middle of a fork goes on until that is done, and its child is seen."""
+    with suppress(AssertionError):  # asleep in the kernel, where it forks nobody
+        wait_until(lambda: status(pid) in (*STOPPED, b"Z", b"X"), within=1.0)
 
 
 def _send(pid: int, signum: Signals) -> None:
