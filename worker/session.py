@@ -27,6 +27,7 @@ from fencepost.jobs import transaction as statements
 from fencepost.jobs.pooler import LOCAL, PooledConnection, PooledTransactions
 from fencepost.jobs.quick import QuickConnection
 from fencepost.jobs.sessions import end_sessions
+from fencepost.jobs.transaction import Cleaning
 from fencepost.settings import Settings
 from fencepost.start import application_name
 from fencepost.worker.errors import SUMMARY, clean
@@ -35,7 +36,7 @@ from fencepost.worker.transactions import Statements
 log = structlog.get_logger()
 
 FIRST_RUNS = 3
-ONE_OF = 20
+ONE_OF = 100
 """After which runs of a kind their session is looked at for all that there may be."""
 
 BETWEEN_LOOKS = 0.05
@@ -69,7 +70,7 @@ class Session:
         self._claims: Connection[tuple[Any, ...]] | None = None
         self._job: Connection[tuple[Any, ...]] | None = None
         self._used = False
-        self._as_new: dict[str, str] = {}
+        self._cleaning: Cleaning | None = None
         self._cleaned: Counter[str] = Counter()
         self._sockets: dict[int, tuple[int, int]] = {}
         self._forgotten: list[Connection[tuple[Any, ...]]] = []
@@ -140,7 +141,7 @@ class Session:
             if isinstance(self._job, PooledConnection) and isinstance(self.transactions, PooledTransactions):
                 self.transactions.ours = self._job.ours
             else:
-                self._as_new = statements.session_state(self._job, self._settings.schema, self._settings.tenant_setting)
+                self._cleaning = Cleaning(self._job, self._settings.schema, self._settings.tenant_setting)
         self._used = True
         return self._job.pgconn
 
@@ -161,18 +162,11 @@ class Session:
         if self._job is None or not self._used:
             return
         self._used = False
-        if isinstance(self._job, PooledConnection):
-            # The session is no longer ours: each transaction has left it as new.
+        if self._cleaning is None:
+            # Behind a pooler the session is no longer ours: each transaction has left it as new.
             return
         try:
-            left, self._as_new = statements.clean(
-                self._job,
-                self._settings.schema,
-                self._settings.tenant_setting,
-                self._as_new,
-                thoroughly=self._is_thorough(kind, done=done),
-            )
-            if left:
+            if left := self._cleaning.clean(thoroughly=self._is_thorough(kind, done=done)):
                 log.warning("the job left something in its session: it is taken away", left=left)
         except psycopg.Error as error:
             log.warning("the job's session can't be cleaned: the next job has another", error=clean(str(error), SUMMARY))

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from psycopg import AsyncClientCursor, AsyncConnection, ClientCursor, Connection
-from psycopg.errors import ReadOnlySqlTransaction
+from psycopg.errors import ReadOnlySqlTransaction, error_from_result
+from psycopg.generators import execute
+from psycopg.pq import ExecStatus
 from psycopg.rows import dict_row
 
 from fencepost.job import JobError, Outcome
@@ -129,25 +131,45 @@ def session_state(conn: Connection[Any], schema: str, tenant_setting: str) -> di
     return cursor.execute(statement("session_state", schema), {"tenant_setting": tenant_setting}).fetchall()[0]
 
 
-def clean(
-    conn: Connection[Any], schema: str, tenant_setting: str, as_new: dict[str, str], *, thoroughly: bool
-) -> tuple[str, dict[str, str]]:
-    """Make a session as new, which was `as_new` once.
+class Cleaning:
+    """What makes a session as new after each job, and tells what was left in it. One for each connection, new when made.
 
-    Return in words what a job has left in it, '' for nothing, and what a new session is like by now: a server that has read its
-    configuration again has changed them all, and no job has. `thoroughly` looks for all that there may be, and not only for
-    what another job would notice first.
+    Its messages are the same each time, and are made once: put together by a cursor they would take as long as the server does.
     """
-    look = "left_in_session" if thoroughly else "session_state"
-    cursor = ClientCursor(conn, row_factory=dict_row)
-    cursor.execute(message(schema, look, *AS_NEW), {"tenant_setting": tenant_setting, "role": as_new["a role"]})
-    found = cursor.set_result(0).fetchall()[0]
-    if thoroughly:
-        return str(found["left"]), as_new
-    if found == as_new:
-        return "", as_new
-    now = session_state(conn, schema, tenant_setting)
-    return in_words([name for name, value in found.items() if value != now[name]]), now
+
+    def __init__(self, conn: Connection[Any], schema: str, tenant_setting: str) -> None:
+        self._conn = conn
+        self._schema = schema
+        self._tenant_setting = tenant_setting
+        self._as_new = session_state(conn, schema, tenant_setting)
+        arguments = {"tenant_setting": tenant_setting, "role": self._as_new["a role"]}
+        self._messages = {
+            look: ClientCursor(conn).mogrify(message(schema, look, *AS_NEW), arguments).encode(conn.info.encoding)
+            for look in ("session_state", "left_in_session")
+        }
+
+    def clean(self, *, thoroughly: bool) -> str:
+        """Make the session as new, and return in words what a job has left in it, '' for nothing.
+
+        `thoroughly` looks for all that there may be, and not only for what another job would notice first. Raises psycopg's errors.
+        """
+        look = "left_in_session" if thoroughly else "session_state"
+        self._conn.pgconn.send_query(self._messages[look])
+        results = self._conn.wait(execute(self._conn.pgconn))
+        for result in results:
+            if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
+                raise error_from_result(result)
+        found = {
+            (results[0].fname(column) or b"").decode(): (results[0].get_value(0, column) or b"").decode()
+            for column in range(results[0].nfields)
+        }
+        if thoroughly:
+            return found["left"]
+        if found == self._as_new:
+            return ""
+        # A server that has read its configuration again has changed them all, and no job has.
+        self._as_new = session_state(self._conn, self._schema, self._tenant_setting)
+        return in_words([name for name, value in found.items() if value != self._as_new[name]])
 
 
 def in_words(names: list[str]) -> str:

@@ -384,9 +384,7 @@ def test_rule_19_a_job_finds_nothing_of_another_in_its_session(
 ) -> None:
     """What a rollback and RESET ALL would leave there: the next job is another tenant's."""
     if not rule:
-        monkeypatch.setattr(
-            sessions.statements, "clean", lambda conn, *_, **__: (str(conn.execute("rollback; reset all"))[:0], {})
-        )
+        monkeypatch.setattr(sessions.Cleaning, "clean", lambda its, **_: str(its._conn.execute("rollback; reset all"))[:0])
     database.execute(f"grant pg_monitor to {database.worker}")
     session = open_session("w1")
     first = as_a_job_sees_it(session)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.jobs.transaction import Context, Held, begin, clean, roll_back, session_state
+from fencepost.jobs.transaction import Cleaning, Context, Held, begin, roll_back, session_state
 from support.databases import Database
 from support.servers import Server
 from support.waiting import wait_until
@@ -17,11 +17,12 @@ def test_a_session_in_which_nothing_was_left_reads_as_new(database: Database, se
     """Else every setting is looked at behind each job, which takes as long as a short one."""
     with database.worker_conn() as conn:
         new = session_state(conn, "fencepost", setting)
+        cleaning = Cleaning(conn, "fencepost", setting)
         for _ in range(2):
             begin(conn, "fencepost", RUN, Context(setting, tenant, "", 60_000))
             roll_back(conn, "fencepost")
             assert session_state(conn, "fencepost", setting) == new
-            assert clean(conn, "fencepost", setting, new, thoroughly=False) == ("", new)
+            assert cleaning.clean(thoroughly=False) == ""
             assert session_state(conn, "fencepost", setting) == new
 
 
@@ -41,12 +42,12 @@ def test_no_plan_with_a_tenant_in_it_is_there_for_the_next_one(database: Databas
         """
     )
     with database.worker_conn() as conn:
-        new = session_state(conn, "fencepost", "app.tenant")
+        cleaning = Cleaning(conn, "fencepost", "app.tenant")
         for tenant in (7, 8):
             begin(conn, "fencepost", RUN, Context("app.tenant", str(tenant), "", 60_000))
             assert conn.execute("select test.seen()").fetchone() == (tenant,)
             roll_back(conn, "fencepost")
-            clean(conn, "fencepost", "app.tenant", new, thoroughly=False)
+            cleaning.clean(thoroughly=False)
 
 
 LEFT = {
@@ -67,10 +68,10 @@ def test_what_was_left_is_named_and_gone(
     """What another job would notice first by either look, in the same words."""
     database.execute(f"grant pg_monitor to {database.worker}")
     with database.worker_conn() as conn:
-        new = session_state(conn, "fencepost", "app.tenant")
+        new, cleaning = session_state(conn, "fencepost", "app.tenant"), Cleaning(conn, "fencepost", "app.tenant")
         conn.execute(statements.encode())
-        assert clean(conn, "fencepost", "app.tenant", new, thoroughly=thoroughly) == (words[thoroughly], new)
-        assert clean(conn, "fencepost", "app.tenant", new, thoroughly=True) == ("", new)
+        assert cleaning.clean(thoroughly=thoroughly) == words[thoroughly]
+        assert cleaning.clean(thoroughly=True) == ""
         assert session_state(conn, "fencepost", "app.tenant") == new
 
 
@@ -78,14 +79,11 @@ def test_what_the_server_has_changed_was_left_by_no_job(own_server: Server) -> N
     """Its configuration is read again in the session: of two settings that read otherwise, the job's is named, once."""
     database = Database(own_server, "postgres")
     with database.conn() as conn:
-        new = session_state(conn, "fencepost", "app.tenant")
+        cleaning = Cleaning(conn, "fencepost", "app.tenant")
         database.execute("alter system set work_mem = '7MB'")
         database.execute("select pg_reload_conf()")
         wait_until(lambda: session_state(conn, "fencepost", "app.tenant")["work_mem"] == "7MB", what="the new configuration")
         conn.execute("set timezone = 'Asia/Tokyo'")
-        left, by_now = clean(conn, "fencepost", "app.tenant", new, thoroughly=False)
-        assert left == "settings (TimeZone)"
-        for thoroughly in (False, True):
-            left, by_now = clean(conn, "fencepost", "app.tenant", by_now, thoroughly=thoroughly)
-            assert (left, by_now) == ("", {**new, "work_mem": "7MB"})
+        assert cleaning.clean(thoroughly=False) == "settings (TimeZone)"
+        assert [cleaning.clean(thoroughly=thoroughly) for thoroughly in (False, True)] == ["", ""]
     database.close()

@@ -107,14 +107,14 @@ def _fencepost(database: Database, jobs: int, *, clean: bool) -> Facts:
         assert held is not None
         run = ours.Held(held.id, held.fence, held.name)
         context = ours.Context("app.tenant", TENANT, "", 60_000)
-        as_new = ours.session_state(conn, "fencepost", "app.tenant")
+        cleaning = ours.Cleaning(conn, "fencepost", "app.tenant")
         for _ in range(jobs):
             began = time.perf_counter()
             ours.begin(conn, "fencepost", run, context)
             conn.execute(WORK)
             ours.commit(conn, "fencepost", run)
             if clean:
-                ours.clean(conn, "fencepost", "app.tenant", as_new, thoroughly=False)
+                cleaning.clean(thoroughly=False)
             took.append(time.perf_counter() - began)
     # Out of the way of the next.
     database.execute("delete from fencepost.jobs")
