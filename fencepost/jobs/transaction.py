@@ -151,7 +151,9 @@ class Cleaning:
     def clean(self, *, thoroughly: bool) -> str:
         """Make the session as new, and return in words what a job has left in it, '' for nothing.
 
-        `thoroughly` looks for all that there may be, and not only for what another job would notice first. Raises psycopg's errors.
+        `thoroughly` looks for all that there may be, and not only for what another job would notice first.
+
+        Raises psycopg.Error, and the session is to be given up.
         """
         look = "left_in_session" if thoroughly else "session_state"
         self._conn.pgconn.send_query(self._messages[look])
