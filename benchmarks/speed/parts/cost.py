@@ -47,12 +47,11 @@ def _once(lab: Lab, peer: Peer, n: int) -> dict[str, float]:
 def _when(place: Place, main: Popen[bytes], left: int) -> tuple[int, dict[str, float]]:
     """Return how many jobs are left, once it is no more than `left`, and what each has used by then."""
     place.wait(lambda: place.ask(place.peer.left) <= left, "the end of enough jobs")
-    first, *others = tree(main)
-    if place.peer.slug != "fencepost":
-        first, others = None, [first, *others]
+    processes = tree(main)
+    supervisors = processes[:1] if place.peer.slug == "fencepost" else []
     used = {
-        "workers": _used(others),
-        "supervisor": _used([first] if first else []),
+        "workers": _used(processes[len(supervisors) :]),
+        "supervisor": _used(supervisors),
         "sessions": _used(process for process in psutil.process_iter(["cmdline"]) if _is_session(process, place)),
     }
     return place.ask(place.peer.left), used
