@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,6 +28,9 @@ from support.tls import TlsProxy
 OF_THE_SHELL = ("FENCEPOST_", "PG", "DATABASE_URL", "PYTHONUNBUFFERED")
 for name in [name for name in os.environ if name.startswith(OF_THE_SHELL)]:
     del os.environ[name]
+# Nor that it has started the run in the background, where Ctrl-C is ignored: programs would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 MIGRATED = "migrated"
 """The template of a migrated database, on each server that has needed one."""
