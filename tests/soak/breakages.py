@@ -41,8 +41,8 @@ BREAKAGES = (
     Breakage(
         "the heartbeat prolongs a job whoever holds it",
         "fencepost/jobs/heartbeat.sql",
-        "j.id = beat.id and j.fence = beat.fence and j.locked_by = beat.name and j.locked_until is not null\n    for no",
-        "j.id = beat.id and j.locked_until is not null\n    for no",
+        "j.id = beat.id and j.fence = beat.fence and j.locked_by = beat.name and j.locked_until is not null\n        limit",
+        "j.id = beat.id and j.locked_until is not null\n        limit",
         ("tests/table/test_heartbeat.py",),
     ),
     Breakage(
