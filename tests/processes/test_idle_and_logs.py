@@ -86,8 +86,9 @@ def test_an_idle_supervisor_sends_one_short_statement_a_second_and_one_enqueue_w
     for _ in range(5):
         jobs.wait_for(jobs.enqueue("quick"))
     claims = [line for line in sent()[before:] if " fencepost w" in line and "with finished as" in line]
-    # For each: its own, the one after it that finds nothing, and as many of another that a poll has woken.
-    assert 5 <= len(claims) <= 5 * 5, claims
+    # For each: its own, the one after it that finds nothing, and as many of another that a poll has woken; on a busy machine of
+    # one or two more, where another poll comes before the end. Were all six woken, it would be twelve.
+    assert 5 <= len(claims) <= 5 * 8, claims
     # After such a rest, too, a run is held to its deadlines.
     wait_until(lambda: database.value(rested), within=20, what="workers that have nothing to look at")
     dead = jobs.wait_for(jobs.enqueue("spins_in_python", max_runtime=1, max_attempts=1), "dead")
