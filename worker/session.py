@@ -135,13 +135,19 @@ class Session:
             log.log(logging.WARNING if self._used else logging.INFO, "the session for jobs has ended: another one is opened")
             self._drop_job()
         if self._job is None:
-            self._job = self._connect()
+            conn = self._connect()
             # What takes prepared statements away would become one.
-            self._job.prepare_threshold = None
-            if isinstance(self._job, PooledConnection) and isinstance(self.transactions, PooledTransactions):
-                self.transactions.ours = self._job.ours
+            conn.prepare_threshold = None
+            if isinstance(conn, PooledConnection) and isinstance(self.transactions, PooledTransactions):
+                self.transactions.ours = conn.ours
             else:
-                self._cleaning = Cleaning(self._job, self._settings.schema, self._settings.tenant_setting)
+                try:
+                    self._cleaning = Cleaning(conn, self._settings.schema, self._settings.tenant_setting)
+                except BaseException:
+                    # Of which it is not known what it is like as new, no job has: nobody would clean it.
+                    self._close(conn)
+                    raise
+            self._job = conn
         self._used = True
         return self._job.pgconn
 

@@ -396,6 +396,20 @@ def test_rule_19_a_job_finds_nothing_of_another_in_its_session(
     assert found == ([] if rule else list(KEPT))
 
 
+def test_rule_19_a_session_that_nobody_could_clean_is_no_jobs(
+    open_session: Callable[[str], Session], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it is like as new could not be read, and the server has answered: it stays open."""
+    session = open_session("w1")
+    with monkeypatch.context() as patch:
+        patch.setattr(sessions.statements, "statement", lambda *_: b"select 1 / 0")
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            session.job_pgconn()
+    as_a_job_sees_it(session).execute("listen kept")
+    session.clean("one", done=True)
+    assert as_a_job_sees_it(session).execute("select count(*) from pg_listening_channels()").fetchone() == (0,)
+
+
 @with_and_without
 def test_rule_19_the_connection_for_claims_is_no_jobs(
     open_session: Callable[[str], Session], monkeypatch: pytest.MonkeyPatch, *, rule: bool
