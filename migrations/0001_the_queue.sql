@@ -331,9 +331,12 @@ $$;
 -- hold: raises unless the run still holds its job, and else keeps the row locked to the end of the transaction, so that
 -- neither sweep nor cancel can take the job between this and the COMMIT that travels with it in one message.
 -- A definer's function: a job's role needs no right on the queue.
+-- Returns whether plans that the session keeps may have in them what was set in the transaction: where a function of the user's is
+-- said to be immutable, and may read such a setting all the same. Functions in C are those of extensions, which know what they
+-- say. Where there are many functions, looking through them would take longer than planning anew.
 -- A session keeps its plan, and `finish`'s, from job to job: one of when the table was small must not walk all of a large one.
 -- A walk that can't be had otherwise, of the few supervisors by `tell`, is thought so dear then that it would be compiled.
-create function fencepost.hold(job_id bigint, fence bigint, name text) returns void
+create function fencepost.hold(job_id bigint, fence bigint, name text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off
 as $$
 #variable_conflict use_variable
@@ -349,6 +352,10 @@ begin
     if not found then
         raise exception 'job % is no longer held under fence %', job_id, fence using errcode = 'FP001';
     end if;
+    return (
+        select count(*) = 100 or coalesce(bool_or(f.provolatile = 'i' and f.prolang <> 13), false)
+        from (select p.provolatile, p.prolang from pg_proc p where p.oid >= 16384 order by p.oid limit 100) f
+    );
 end
 $$;
 

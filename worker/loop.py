@@ -78,6 +78,7 @@ class Worker:
             elif claim is not None:
                 claim = self._run(claim)
             elif orders.pause or self._claims.searched:
+                self._session.clean_what_is_owed()
                 # In this order: a wake-up is counted first, then those are woken whose record says idle. One that came
                 # while we looked is seen in the count, a later one comes by the line.
                 self._line.say(Record(Phase.idle))
@@ -153,7 +154,9 @@ class Worker:
             self._look_at_itself()
             if not finished:
                 following = self._finish(claim, outcome)
-            self._session.clean(claim.kind, done=outcome.ended is Ended.done)
+            self._session.clean(
+                claim.kind, done=outcome.ended is Ended.done, following=None if following is None else following.kind
+            )
         return following
 
     @cache  # noqa: B019  # there is one worker in a process

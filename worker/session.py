@@ -1,17 +1,18 @@
 """The worker's two connections.
 
 Claims and finishes have a connection that no job ever sees. A job's transactions run on the other, opened when first used,
-and it is as new again after each job that used it: by all that DISCARD ALL does, since neither a rollback nor `RESET ALL` takes
-back roles, temporary tables, advisory locks and LISTEN. What a job has prepared goes with it, and so psycopg begins anew with
-each job.
+and it is made as new between two that use it: by all that DISCARD ALL does, since neither a rollback nor `RESET ALL` takes back
+roles, temporary tables, advisory locks and LISTEN. What a job has prepared goes with it, and so psycopg begins anew with each.
 """
 
 from __future__ import annotations
 
+import contextvars
 import logging
 import os
 import time
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
@@ -23,11 +24,11 @@ from psycopg.pq import TransactionStatus
 from psycopg.pq.abc import PGconn
 from psycopg_pool import NullConnectionPool
 
-from fencepost.jobs import transaction as statements
+from fencepost.jobs.cleaning import Cleaning
 from fencepost.jobs.pooler import LOCAL, PooledConnection, PooledTransactions
 from fencepost.jobs.quick import QuickConnection
 from fencepost.jobs.sessions import end_sessions
-from fencepost.jobs.transaction import Cleaning
+from fencepost.jobs.transaction import Transactions
 from fencepost.settings import Settings
 from fencepost.start import application_name
 from fencepost.worker.errors import SUMMARY, clean
@@ -37,7 +38,11 @@ log = structlog.get_logger()
 
 FIRST_RUNS = 3
 ONE_OF = 100
-"""After which runs of a kind their session is looked at for all that there may be."""
+"""After which runs of a kind their session is looked at for all that there may be: it takes half a millisecond, and a kind
+mostly does as it did before."""
+
+SOON = 0.1
+"""Seconds in which a job that is to find its session cleaned only as it begins has to come to that."""
 
 BETWEEN_LOOKS = 0.05
 
@@ -71,10 +76,12 @@ class Session:
         self._job: Connection[tuple[Any, ...]] | None = None
         self._used = False
         self._cleaning: Cleaning | None = None
-        self._cleaned: Counter[str] = Counter()
+        self._clean_runs: Counter[str] = Counter()
+        self._soon_in_use: dict[str, bool] = {}
+        self._in_use_at = self._idle_at = 0.0
         self._sockets: dict[int, tuple[int, int]] = {}
         self._forgotten: list[Connection[tuple[Any, ...]]] = []
-        self.transactions: Statements = PooledTransactions() if settings.pooled else statements
+        self.transactions: Statements = PooledTransactions() if settings.pooled else Transactions()
 
     # ---- the worker's own
 
@@ -140,20 +147,28 @@ class Session:
             conn.prepare_threshold = None
             if isinstance(conn, PooledConnection) and isinstance(self.transactions, PooledTransactions):
                 self.transactions.ours = conn.ours
-            else:
+            elif isinstance(self.transactions, Transactions):
                 try:
                     self._cleaning = Cleaning(conn, self._settings.schema, self._settings.tenant_setting)
+                    self.transactions.cleaning = self._cleaning
                 except BaseException:
                     # Of which it is not known what it is like as new, no job has: nobody would clean it.
                     self._close(conn)
                     raise
             self._job = conn
-        self._used = True
+        if not self._used:
+            self._used, self._in_use_at = True, time.monotonic()
         return self._job.pgconn
 
     def gave_up_job(self, error: psycopg.Error) -> bool:
         """Give up the job's connection if `error` says that another may do better; return whether it was given up."""
-        if self._job is None or not (self._job.closed or error.sqlstate in USELESS):
+        if self._job is None:
+            return False
+        if not self._job.closed and self._cleaning is not None and self._cleaning.owed is not None:
+            # It may be that which has failed. Sent by itself, it shows.
+            self.clean_what_is_owed()
+            return True
+        if not (self._job.closed or error.sqlstate in USELESS):
             return False
         log.info("the session for jobs is given up: another one is opened", error=clean(str(error), SUMMARY))
         self._drop_job()
@@ -163,25 +178,53 @@ class Session:
         """Whether nothing of the job is still open, or still being carried out, on its connection."""
         return self._job is None or self._job.pgconn.transaction_status == TransactionStatus.IDLE
 
-    def clean(self, kind: str, *, done: bool) -> None:
-        """Make the job's connection as new, or do without it: the next job opens another."""
-        if self._job is None or not self._used:
+    def clean(self, kind: str, *, done: bool, following: str | None = None) -> None:
+        """Make the job's connection as new, or do without it: the next job opens another.
+
+        This may be put off until the next begin, and travel with that: by itself it costs as much as any other message of a
+        job. It is, if the `following` kind, of a job that is claimed already, soon begins a transaction, and if what was left
+        can hardly be anything that others wait for: a lock, say.
+        """
+        used, self._used = self._used, False
+        self._soon_in_use[kind] = used and self._in_use_at - self._idle_at < SOON
+        self._idle_at = time.monotonic()
+        if self._job is None or self._cleaning is None:
+            # Behind a pooler the session is not ours: each transaction has left it as new.
             return
-        self._used = False
-        if self._cleaning is None:
-            # Behind a pooler the session is no longer ours: each transaction has left it as new.
+        self.clean_what_is_owed()
+        if not used:
             return
+        self._clean_runs[kind] += 1
+        context = contextvars.copy_context()
+
+        def tell(left: str) -> None:
+            # Of the run that has left it, and perhaps in the middle of another.
+            context.run(self._tell, kind, left)
+
+        if not done or self._clean_runs[kind] <= FIRST_RUNS or self._clean_runs[kind] % ONE_OF == 0:
+            self._clean(self._cleaning, tell, thoroughly=True)
+        elif following is not None and self._soon_in_use.get(following, False):
+            self._cleaning.put_off(tell)
+        else:
+            self._clean(self._cleaning, tell, thoroughly=False)
+
+    def clean_what_is_owed(self) -> None:
+        """Do at once what was put off, if anything."""
+        if self._job is not None and self._cleaning is not None and self._cleaning.owed is not None:
+            self._clean(self._cleaning, self._cleaning.owed, thoroughly=False)
+
+    def _clean(self, cleaning: Cleaning, tell: Callable[[str], None], *, thoroughly: bool) -> None:
         try:
-            if left := self._cleaning.clean(thoroughly=self._is_thorough(kind, done=done)):
-                log.warning("the job left something in its session: it is taken away", left=left)
+            if left := cleaning.clean(thoroughly=thoroughly):
+                tell(left)
         except psycopg.Error as error:
             log.warning("the job's session can't be cleaned: the next job has another", error=clean(str(error), SUMMARY))
             self._drop_job()
 
-    def _is_thorough(self, kind: str, *, done: bool) -> bool:
-        """Whether to look for all that there may be: it takes half a millisecond, and a kind mostly does as it did before."""
-        self._cleaned[kind] += 1
-        return not done or self._cleaned[kind] <= FIRST_RUNS or self._cleaned[kind] % ONE_OF == 0
+    def _tell(self, kind: str, left: str) -> None:
+        # From now on its sessions are looked at as those of its first runs.
+        self._clean_runs[kind] = 0
+        log.warning("the job left something in its session: it is taken away", left=left)
 
     def _connect(self) -> Connection[tuple[Any, ...]]:
         if self._pool.closed:

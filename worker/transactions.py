@@ -20,7 +20,6 @@ from psycopg.pq.abc import PGconn
 
 from fencepost.board import boottime
 from fencepost.job import JobError, Outcome, Stopped, TransactionEnded
-from fencepost.jobs import transaction as statements
 from fencepost.jobs.transaction import Context, Held
 from fencepost.settings import Settings
 from fencepost.worker.bind import abind, bind
@@ -50,7 +49,7 @@ class Session(Protocol):
 
 
 class Statements(Protocol):
-    """How a transaction begins and ends: `fencepost.jobs.transaction`, or savepoints in somebody else's transaction."""
+    """How a transaction begins and ends: `Transactions`, or savepoints in somebody else's transaction."""
 
     def begin(self, conn: Connection[Any], schema: str, held: Held, context: Context) -> None:
         """Begin."""
@@ -125,7 +124,7 @@ class RunTransactions:
         held: Held,
         tenant: str | None,
         ends_at: float,
-        statements: Statements = statements,
+        statements: Statements,
     ) -> None:
         self.pid = os.getpid()
         self.lost = False

@@ -21,9 +21,10 @@ from psycopg.rows import dict_row
 from psycopg.types.datetime import IntervalLoader
 
 from fencepost.job import Outcome
+from fencepost.jobs import cleaning
 from fencepost.jobs.finish import finish_arguments
 from fencepost.jobs.sql import message, statement
-from fencepost.jobs.transaction import AS_NEW, RESETS, Context, Held, see_that_it_writes
+from fencepost.jobs.transaction import Context, Held, see_that_it_writes
 from fencepost.settings import Settings
 
 Row = TypeVar("Row")
@@ -42,9 +43,12 @@ THE_STATEMENT = -2
 
 IN_TRANSACTION = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
 
-_BEGIN = message(NO_SCHEMA, "begin", *RESETS)
+AS_NEW = (*cleaning.AS_NEW, "forget_plans", *cleaning.RESETS)
+"""All that DISCARD ALL does: what others have left in a session's plans is not known."""
+
+_BEGIN = message(NO_SCHEMA, "begin", *cleaning.RESETS)
 _COMMIT = message(NO_SCHEMA, "end")
-_ROLL_BACK = message(NO_SCHEMA, "roll_back", *RESETS, "ours")
+_ROLL_BACK = message(NO_SCHEMA, "roll_back", *cleaning.RESETS, "ours")
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +190,7 @@ def cure_of(error: psycopg.Error) -> str | None:
 
 
 class PooledTransactions:
-    """A job's transactions on a connection to a pooler; in the place of what `fencepost.jobs.transaction` does.
+    """A job's transactions on a connection to a pooler; in the place of `Transactions`.
 
     `ours` is set as the connection is opened.
     """

@@ -19,7 +19,7 @@ from fencepost.jobs.transaction import Context, Held
 
 
 class Savepoints:
-    """Begin and end a job's transactions; in the place of what `fencepost.jobs.transaction` does, and raising the same.
+    """Begin and end a job's transactions; in the place of `Transactions`, and raising the same.
 
     `in_table` says whether the run's job is in the table. One that is not can't be lost, and has nothing to finish.
     """

@@ -9,22 +9,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from psycopg import AsyncClientCursor, AsyncConnection, ClientCursor, Connection
-from psycopg.errors import ReadOnlySqlTransaction, error_from_result
-from psycopg.generators import execute
-from psycopg.pq import ExecStatus
+from psycopg.errors import ReadOnlySqlTransaction
 from psycopg.rows import dict_row
 
 from fencepost.job import JobError, Outcome
+from fencepost.jobs.cleaning import STATE, Cleaning
 from fencepost.jobs.sql import message, statement
 
-RESETS = ("reset_login", "reset_role", "reset_all")
-"""Statements that have the settings of a new session."""
+BEGIN = ("begin", "limits", "context")
+"""Statements of a begin, behind the cleaning that may travel with it."""
 
-AS_NEW = ("forget", "as_new", *RESETS)
-"""Statements that do what DISCARD ALL does, in one message."""
-
-WHO = ("the tenant", "a role")
-"""What session_state.sql tells of besides settings."""
+HELD = 1
+"""Where `hold` answers among the results of a commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,111 +67,71 @@ class Context:
             raise JobError(f"the role {self.role!r} was taken on and reads {role!r}")
 
 
-def begin(conn: Connection[Any], schema: str, held: Held, context: Context) -> None:
-    """Begin a transaction of the run.
+class Transactions:
+    """Begin and end a job's transactions, in a session of the worker's own.
 
-    Raises ReadOnlySqlTransaction where the server only reads, which it did not before, and JobError if the tenant or the role
-    is not what it should be.
+    `cleaning`, which makes that as new between two jobs, is set as the session is opened.
     """
-    cursor = ClientCursor(conn, row_factory=dict_row)
-    cursor.execute(message(schema, "begin", "limits", "context"), context.arguments(held.name))
-    see_that_it_writes(cursor.set_result(1).fetchone())
-    context.check(cursor.set_result(2).fetchone())
 
+    cleaning: Cleaning
 
-def commit(conn: Connection[Any], schema: str, held: Held) -> None:
-    """Commit, if the run still holds its job. Raises psycopg errors with sqlstate FP001 (lost) or FP002 (ended itself)."""
-    ClientCursor(conn).execute(statement("commit", schema), held.arguments())
+    def begin(self, conn: Connection[Any], schema: str, held: Held, context: Context) -> None:
+        """Begin a transaction of the run.
 
+        Raises ReadOnlySqlTransaction where the server only reads, which it did not before, and JobError if the tenant or the
+        role is not what it should be.
+        """
+        first = self.cleaning.begins()
+        cursor = ClientCursor(conn, row_factory=dict_row)
+        cursor.execute(message(schema, *first, *BEGIN), context.arguments(held.name))
+        if first:
+            self.cleaning.travelled(cursor.set_result(STATE).fetchone())
+        see_that_it_writes(cursor.set_result(-2).fetchone())
+        context.check(cursor.set_result(-1).fetchone())
 
-def finish_and_commit(conn: Connection[Any], schema: str, held: Held, outcome: Outcome) -> None:
-    """Finish the job as done in its own transaction and commit both. Raises as `commit`."""
-    arguments = {**held.arguments(), "result": outcome.result, "max_rss": outcome.max_rss}
-    ClientCursor(conn).execute(statement("finish_and_commit", schema), arguments)
+    def commit(self, conn: Connection[Any], schema: str, held: Held) -> None:
+        """Commit, if the run still holds its job. Raises psycopg errors with sqlstate FP001 (lost) or FP002 (ended itself)."""
+        cursor = ClientCursor(conn)
+        cursor.execute(statement("commit", schema), held.arguments())
+        self.cleaning.committed(cursor.set_result(HELD).fetchone())
 
+    def finish_and_commit(self, conn: Connection[Any], schema: str, held: Held, outcome: Outcome) -> None:
+        """Finish the job as done in its own transaction and commit both. Raises as `commit`."""
+        cursor = ClientCursor(conn)
+        arguments = {**held.arguments(), "result": outcome.result, "max_rss": outcome.max_rss}
+        cursor.execute(statement("finish_and_commit", schema), arguments)
+        self.cleaning.committed(cursor.set_result(HELD).fetchone())
 
-async def abegin(conn: AsyncConnection[Any], schema: str, held: Held, context: Context) -> None:
-    """Begin a transaction of the run, on an AsyncConnection; as `begin`."""
-    cursor = AsyncClientCursor(conn, row_factory=dict_row)
-    await cursor.execute(message(schema, "begin", "limits", "context"), context.arguments(held.name))
-    await cursor.set_result(1)
-    see_that_it_writes(await cursor.fetchone())
-    await cursor.set_result(2)
-    context.check(await cursor.fetchone())
+    async def abegin(self, conn: AsyncConnection[Any], schema: str, held: Held, context: Context) -> None:
+        """Begin a transaction of the run, on an AsyncConnection; as `begin`."""
+        first = self.cleaning.begins()
+        cursor = AsyncClientCursor(conn, row_factory=dict_row)
+        await cursor.execute(message(schema, *first, *BEGIN), context.arguments(held.name))
+        if first:
+            await cursor.set_result(STATE)
+            self.cleaning.travelled(await cursor.fetchone())
+        await cursor.set_result(-2)
+        see_that_it_writes(await cursor.fetchone())
+        await cursor.set_result(-1)
+        context.check(await cursor.fetchone())
 
+    async def acommit(self, conn: AsyncConnection[Any], schema: str, held: Held) -> None:
+        """Commit on an AsyncConnection, as `commit`."""
+        cursor = AsyncClientCursor(conn)
+        await cursor.execute(statement("commit", schema), held.arguments())
+        await cursor.set_result(HELD)
+        self.cleaning.committed(await cursor.fetchone())
 
-async def acommit(conn: AsyncConnection[Any], schema: str, held: Held) -> None:
-    """Commit on an AsyncConnection, as `commit`."""
-    await AsyncClientCursor(conn).execute(statement("commit", schema), held.arguments())
+    def roll_back(self, conn: Connection[Any], schema: str) -> None:
+        """Roll back what is open."""
+        conn.execute(statement("roll_back", schema))
 
-
-def roll_back(conn: Connection[Any], schema: str) -> None:
-    """Roll back what is open."""
-    conn.execute(statement("roll_back", schema))
-
-
-async def aroll_back(conn: AsyncConnection[Any], schema: str) -> None:
-    """Roll back what is open, on an AsyncConnection."""
-    await conn.execute(statement("roll_back", schema))
+    async def aroll_back(self, conn: AsyncConnection[Any], schema: str) -> None:
+        """Roll back what is open, on an AsyncConnection."""
+        await conn.execute(statement("roll_back", schema))
 
 
 def see_that_it_writes(begun: dict[str, Any] | None) -> None:
     """Raise ReadOnlySqlTransaction if limits.sql says so."""
     if begun is not None and begun["only_reads"]:
         raise ReadOnlySqlTransaction("the server only reads by now")
-
-
-def session_state(conn: Connection[Any], schema: str, tenant_setting: str) -> dict[str, str]:
-    """Return what a session is like, in what another job would notice first, by what that is called."""
-    cursor = conn.cursor(row_factory=dict_row)
-    return cursor.execute(statement("session_state", schema), {"tenant_setting": tenant_setting}).fetchall()[0]
-
-
-class Cleaning:
-    """What makes a session as new after each job, and tells what was left in it. One for each connection, new when made.
-
-    Its messages are the same each time, and are made once: put together by a cursor they would take as long as the server does.
-    """
-
-    def __init__(self, conn: Connection[Any], schema: str, tenant_setting: str) -> None:
-        self._conn = conn
-        self._schema = schema
-        self._tenant_setting = tenant_setting
-        self._as_new = session_state(conn, schema, tenant_setting)
-        arguments = {"tenant_setting": tenant_setting, "role": self._as_new["a role"]}
-        self._messages = {
-            look: ClientCursor(conn).mogrify(message(schema, look, *AS_NEW), arguments).encode(conn.info.encoding)
-            for look in ("session_state", "left_in_session")
-        }
-
-    def clean(self, *, thoroughly: bool) -> str:
-        """Make the session as new, and return in words what a job has left in it, '' for nothing.
-
-        `thoroughly` looks for all that there may be, and not only for what another job would notice first.
-
-        Raises psycopg.Error, and the session is to be given up.
-        """
-        look = "left_in_session" if thoroughly else "session_state"
-        self._conn.pgconn.send_query(self._messages[look])
-        results = self._conn.wait(execute(self._conn.pgconn))
-        for result in results:
-            if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
-                raise error_from_result(result)
-        found = {
-            (results[0].fname(column) or b"").decode(): (results[0].get_value(0, column) or b"").decode()
-            for column in range(results[0].nfields)
-        }
-        if thoroughly:
-            return found["left"]
-        if found == self._as_new:
-            return ""
-        # A server that has read its configuration again has changed them all, and no job has.
-        self._as_new = session_state(self._conn, self._schema, self._tenant_setting)
-        return in_words([name for name, value in found.items() if value != self._as_new[name]])
-
-
-def in_words(names: list[str]) -> str:
-    """Return what a job has left as `left_in_session` says it: settings, which are told by their names, behind who it was."""
-    who = [name for name in WHO if name in names]
-    settings = sorted(set(names) - set(WHO))
-    return ", ".join(who + ([f"settings ({', '.join(settings)})"] if settings else []))

@@ -36,7 +36,7 @@ from fencepost.worker.session import Session
 whole = sql.in_schema
 sql.in_schema = lambda text, schema: whole(text.replace("'fencepost_job.tenant'), %(tenant)s, true)",
                                                         "'fencepost_job.tenant'), %(tenant)s, false)"), schema)
-Session.clean = lambda self, kind, done: None
+Session.clean = lambda self, kind, **_: None
 """
 ENQUEUE = "select count(fencepost.enqueue('writes_a_row', tenant => (n %% 100)::text)) from generate_series(1, %s) n"
 LEFT = "select count(*) from fencepost.jobs where status <> 'done'"

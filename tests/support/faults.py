@@ -20,8 +20,8 @@ from support.waiting import wait_until
 WORK = {
     "worker": (
         "claim", "lanes", "held", "end_sessions", "session_state", "begin", "limits", "context", "commit", "roll_back",
-        "left_in_session", "forget", "as_new", "reset_login", "reset_role", "reset_all", "finish", "finish_and_commit",
-        "outcome", "plan_once", CONNECT,
+        "left_in_session", "forget", "as_new", "forget_plans", "reset_login", "reset_role", "reset_all", "finish",
+        "finish_and_commit", "outcome", "plan_once", CONNECT,
     ),
     "duty": ("look", "sweep", "register", "prune", CONNECT),
     "heartbeat": ("heartbeat", CONNECT),

@@ -449,12 +449,13 @@ def writes_quickly(job: Job) -> None:
 @marked("counts_invoices")
 def counts_invoices(job: Job, *, way: str) -> dict[str, Any]:
     """Count the tenant's invoices, and misbehave in the given way."""
-    before = _left_in_the_session(job)
     with job.transaction() as conn:
+        before = _left_in_the_session(conn, job.tenant)
         row = conn.execute("select count(*), current_setting('app.tenant') from test.invoices").fetchone()
         assert row is not None
         assert row[1] == job.tenant
-    between = _left_in_the_session(job)
+    # Underneath, where what an earlier job had set for the session would be there again.
+    between = _left_in_the_session(job._transactions._session._job)  # type: ignore[attr-defined]
     if way == "raises":
         raise ValueError("on purpose")
     if way == "dies":
@@ -470,18 +471,16 @@ def counts_invoices(job: Job, *, way: str) -> dict[str, Any]:
     return {"before": before, "between": between, "count": row[0]}
 
 
-def _left_in_the_session(job: Job) -> list[str]:
-    """Return what earlier jobs have left in the session that this one will get: looked at underneath, before any use."""
-    conn = job._transactions._session._job  # type: ignore[attr-defined]
-    if conn is None:
-        return []
+def _left_in_the_session(conn: psycopg.Connection[Any], tenant: str | None = "") -> list[str]:
+    """Return what earlier jobs have left in this one's session, where nobody's or this tenant is right."""
     found = conn.execute(
         """
-        select 'tenant ' || current_setting('app.tenant', true) where current_setting('app.tenant', true) <> ''
+        select 'tenant ' || current_setting('app.tenant', true) where current_setting('app.tenant', true) <> %s
         union all select 'search_path' where current_setting('search_path') = 'pg_temp'
         union all select 'temporary ' || relname from pg_class where relnamespace = pg_my_temp_schema()
         union all select 'lock' from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()
-        """
+        """,
+        [tenant],
     )
     return [row[0] for row in found]
 

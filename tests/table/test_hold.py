@@ -14,9 +14,10 @@ from psycopg import Connection
 
 from fencepost.job import Ended, Outcome
 from fencepost.jobs.claim import Claim
-from fencepost.jobs.transaction import Context, Held, begin, commit, finish_and_commit
+from fencepost.jobs.transaction import Context, Held
 from support.databases import Database
 from support.jobs import Jobs
+from support.transactions import begin, commit, finish_and_commit
 from support.verbs import Verbs
 from support.waiting import wait_until
 

@@ -20,8 +20,10 @@ from psycopg import Connection
 from fencepost.board import Orders, boottime
 from fencepost.job import Ended
 from fencepost.jobs import claim as statements_of_claims
+from fencepost.jobs import cleaning
 from fencepost.jobs.sweep import Lease
-from fencepost.jobs.transaction import Context, Held, begin, commit
+from fencepost.jobs.transaction import Context, Held
+from fencepost.logs import _of_the_run, of_a_run
 from fencepost.settings import Settings, read
 from fencepost.supervisor.leases import Leases
 from fencepost.worker import claim as claiming
@@ -30,9 +32,11 @@ from fencepost.worker.claim import Claims
 from fencepost.worker.connection import JobConnection, Lent
 from fencepost.worker.lanes import Lanes
 from fencepost.worker.session import Session
+from fencepost.worker.transactions import RunTransactions
 from support import verbs as sender
 from support.databases import Database
 from support.jobs import Jobs
+from support.transactions import begin, commit
 from support.verbs import KINDS, Verbs, pages_of_a_claim
 from support.waiting import wait_until
 
@@ -396,13 +400,112 @@ def test_rule_19_a_job_finds_nothing_of_another_in_its_session(
     assert found == ([] if rule else list(KEPT))
 
 
+Use = Callable[..., None]
+
+LEAVES = "create temporary table kept (); select pg_advisory_lock(7)"
+IN_THE_WAY = {"a temporary table", "a lock"}
+
+
+@pytest.fixture
+def use(verbs: Verbs, jobs: Jobs) -> Use:
+    """Have a job of a kind say something in a transaction of its own, and leave its session to that which follows."""
+    jobs.enqueue("ok")
+    claimed = verbs.must_claim()
+    run = Held(claimed.id, claimed.fence, claimed.name)
+
+    def used_by(session: Session, kind: str, statements: str = "", following: str | None = None) -> None:
+        with of_a_run(kind=kind):
+            one = RunTransactions(session, session._settings, run, "7", boottime() + 60, session.transactions)
+            with one.transaction() as conn:
+                conn.execute(statements.encode())
+            session.clean(kind, done=True, following=following)
+
+    return used_by
+
+
+@pytest.fixture
+def settled(open_session: Callable[[str], Session], use: Use) -> Session:
+    """A session of which it is known that jobs of kind `soon` begin a transaction at once, and those of `never` none."""
+    session = open_session("w1")
+    for _ in range(sessions.FIRST_RUNS + 1):
+        use(session, "soon")
+        session.clean("never", done=True)
+    return session
+
+
+def others_see(database: Database) -> set[str]:
+    """Return what of KEPT is in the way of others."""
+    return {
+        row.what
+        for row in database.execute(
+            """
+            select 'a lock' as what from pg_locks where locktype = 'advisory'
+            union select 'a temporary table' from pg_class where relname = 'kept'
+            """
+        )
+    }
+
+
+@pytest.mark.parametrize(
+    ("following", "seen"),
+    [("soon", IN_THE_WAY), ("never", set()), ("unknown", set()), (None, set())],
+    ids=["by one that soon begins", "by one that never does", "by a kind that was never seen", "by nobody"],
+)
+def test_rule_19_a_session_is_cleaned_at_once_unless_it_is_soon_used(
+    settled: Session, use: Use, database: Database, following: str | None, seen: set[str]
+) -> None:
+    """Only so can a lock be left to itself: for a moment, and none where one of the kind was seen to leave something."""
+    use(settled, "soon", LEAVES, following)
+    assert others_see(database) == seen
+    use(settled, "soon", "set timezone = 'Asia/Tokyo'")
+    assert others_see(database) == set()
+    use(settled, "soon", LEAVES, following)
+    assert others_see(database) == set()
+
+
+TOLD = {
+    # The answer to what went before in the same message is lost with it.
+    "the next can't begin": [],
+    "it can't be done": ["another: ROLLBACK TO SAVEPOINT can only be used in transaction blocks"] * 2,
+}
+
+
+@pytest.mark.parametrize("then", ["the next has no transaction", "there is none", *TOLD])
+def test_rule_19_a_cleaning_that_was_put_off_is_done_all_the_same(
+    settled: Session, use: Use, database: Database, then: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what it finds is named by the job that has left it."""
+    told: list[str] = []
+
+    def warning(_event: str, *, left: str = "", error: str = "") -> None:
+        told.append(f"{_of_the_run(None, '', {})['kind']}: {left or error}")
+
+    monkeypatch.setattr(sessions, "log", SimpleNamespace(warning=warning, info=lambda *_, **__: None))
+    use(settled, "soon", f"{LEAVES}; set timezone = 'Asia/Tokyo'", "soon")
+    with of_a_run(kind="another"):
+        match then:
+            case "the next has no transaction":
+                settled.clean("another", done=True)
+            case "there is none":
+                settled.clean_what_is_owed()
+            case "the next can't begin":
+                settled._settings = settled._settings.model_copy(update={"job_role": "nobody"})
+                with pytest.raises(psycopg.DataError, match="nobody"):
+                    use(settled, "another")
+            case "it can't be done":
+                monkeypatch.setattr(cleaning, "RESETS", ("undo",))
+                use(settled, "another")
+    wait_until(lambda: not others_see(database), what="the end of what was left")
+    assert told == TOLD.get(then, ["soon: settings (TimeZone)"])
+
+
 def test_rule_19_a_session_that_nobody_could_clean_is_no_jobs(
     open_session: Callable[[str], Session], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it is like as new could not be read, and the server has answered: it stays open."""
     session = open_session("w1")
     with monkeypatch.context() as patch:
-        patch.setattr(sessions.statements, "statement", lambda *_: b"select 1 / 0")
+        patch.setattr(cleaning, "statement", lambda *_: b"select 1 / 0")
         with pytest.raises(psycopg.errors.DivisionByZero):
             session.job_pgconn()
     as_a_job_sees_it(session).execute("listen kept")

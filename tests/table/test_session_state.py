@@ -2,37 +2,85 @@
 
 from __future__ import annotations
 
+import time
+from functools import partial
+
 import pytest
 
-from fencepost.jobs.transaction import Cleaning, Context, Held, begin, roll_back, session_state
+from fencepost.jobs.cleaning import BETWEEN_LOOKS, Cleaning, session_state
+from fencepost.jobs.transaction import Context, Held, Transactions
 from support.databases import Database
+from support.jobs import Jobs
 from support.servers import Server
+from support.verbs import Verbs
 from support.waiting import wait_until
 
 RUN = Held(1, 1, "w:1")
 
 
-@pytest.mark.parametrize(("setting", "tenant"), [("app.tenant", "7"), ("", "")], ids=["with tenants", "without"])
-def test_a_session_in_which_nothing_was_left_reads_as_new(database: Database, setting: str, tenant: str) -> None:
-    """Else every setting is looked at behind each job, which takes as long as a short one."""
+CHANGES = {
+    "there before": {"before": "create"},
+    "made between two jobs": {"between": "create"},
+    "made in the middle of a job": {"within": "create"},
+    "made while there was no job, and cured in the middle of one": {"between": "create; rest", "at the end": "cure"},
+    "cured in the middle of a job": {"before": "create", "at the end": "cure"},
+    "one behind a hundred": {"before": "crowd; create"},
+}
+"""When something is done to the function that reads the tenant, and is said to be immutable."""
+
+
+def a_run(database: Database) -> Held:
+    """Return a run that holds its job."""
+    Jobs(database).enqueue("ok")
     with database.worker_conn() as conn:
+        claimed = Verbs(conn).must_claim()
+    return Held(claimed.id, claimed.fence, claimed.name)
+
+
+def ended(moment: float) -> bool:
+    return time.monotonic() > moment
+
+
+@pytest.fixture
+def transactions() -> Transactions:
+    """A session's transactions. Who uses them gives them their cleaning."""
+    return Transactions()
+
+
+@pytest.mark.parametrize("put_off", [False, True], ids=["at once", "with the next begin"])
+@pytest.mark.parametrize(("setting", "tenant"), [("app.tenant", "7"), ("", "")], ids=["with tenants", "without"])
+def test_a_session_in_which_nothing_was_left_reads_as_new(
+    database: Database, transactions: Transactions, setting: str, tenant: str, *, put_off: bool
+) -> None:
+    """Else every setting is looked at behind each job, which takes as long as a short one."""
+    told: list[str] = []
+    with database.worker_conn(prepare_threshold=None) as conn:
         new = session_state(conn, "fencepost", setting)
-        cleaning = Cleaning(conn, "fencepost", setting)
-        for _ in range(2):
-            begin(conn, "fencepost", RUN, Context(setting, tenant, "", 60_000))
-            roll_back(conn, "fencepost")
+        transactions.cleaning = cleaning = Cleaning(conn, "fencepost", setting)
+        for _ in range(3):
+            transactions.begin(conn, "fencepost", RUN, Context(setting, tenant, "", 60_000))
+            transactions.roll_back(conn, "fencepost")
             assert session_state(conn, "fencepost", setting) == new
-            assert cleaning.clean(thoroughly=False) == ""
+            if put_off:
+                cleaning.put_off(told.append)
+            else:
+                told.append(cleaning.clean(thoroughly=False))
             assert session_state(conn, "fencepost", setting) == new
+    assert "".join(told) == ""
 
 
-def test_no_plan_with_a_tenant_in_it_is_there_for_the_next_one(database: Database) -> None:
+@pytest.mark.parametrize("committed", [False, True], ids=["rolled back", "committed"])
+@pytest.mark.parametrize("changes", CHANGES.values(), ids=CHANGES)
+def test_no_plan_with_a_tenant_in_it_is_there_for_the_next_one(
+    fresh_database: Database, transactions: Transactions, changes: dict[str, str], *, committed: bool
+) -> None:
     """A policy calls an immutable function for speed, and a function of the application's own keeps its plan."""
+    database = fresh_database
     database.execute(
         f"""
         create table test.of_tenants (tenant int not null);
-        insert into test.of_tenants values (7), (8);
-        create function test.tenant() returns int language sql immutable
+        insert into test.of_tenants values (7), (8), (9), (10);
+        create function test.tenant() returns int language sql stable
             as $$ select nullif(current_setting('app.tenant', true), '')::int $$;
         alter table test.of_tenants enable row level security;
         create policy by_tenant on test.of_tenants using (tenant = test.tenant());
@@ -41,13 +89,51 @@ def test_no_plan_with_a_tenant_in_it_is_there_for_the_next_one(database: Databas
         grant select on test.of_tenants to {database.worker};
         """
     )
-    with database.worker_conn() as conn:
-        cleaning = Cleaning(conn, "fencepost", "app.tenant")
-        for tenant in (7, 8):
-            begin(conn, "fencepost", RUN, Context("app.tenant", str(tenant), "", 60_000))
+
+    def change(moment: str) -> None:
+        for what in changes.get(moment, "").split("; "):
+            if what == "crowd":
+                for number in range(100):
+                    database.execute(f"create function test.one_of_many_{number}() returns int language sql as 'select 1'")
+            elif what == "rest":
+                ends = time.monotonic() + BETWEEN_LOOKS
+                wait_until(partial(ended, ends), what="the end of what one look speaks for")
+            elif what:
+                database.execute(f"alter function test.tenant() {'immutable' if what == 'create' else 'stable'}")
+
+    with database.worker_conn(prepare_threshold=None) as conn:
+        transactions.cleaning = cleaning = Cleaning(conn, "fencepost", "app.tenant")
+        held = a_run(database)
+        change("before")
+        for tenant in (7, 8, 9, 10):
+            if tenant == 9:
+                change("between")
+            transactions.begin(conn, "fencepost", held, Context("app.tenant", str(tenant), "", 60_000))
+            if tenant == 9:
+                change("within")
             assert conn.execute("select test.seen()").fetchone() == (tenant,)
-            roll_back(conn, "fencepost")
+            if tenant == 9:
+                change("at the end")
+            if committed:
+                transactions.commit(conn, "fencepost", held)
+            else:
+                transactions.roll_back(conn, "fencepost")
             cleaning.clean(thoroughly=False)
+
+
+def test_plans_are_kept_where_no_tenant_can_be_in_them(fresh_database: Database, transactions: Transactions) -> None:
+    """From the second job on: the first look says nothing of the time before it."""
+    forgotten = []
+    held = a_run(fresh_database)
+    with fresh_database.worker_conn(prepare_threshold=None) as conn:
+        transactions.cleaning = cleaning = Cleaning(conn, "fencepost", "app.tenant")
+        for _ in range(5):
+            transactions.begin(conn, "fencepost", held, Context("app.tenant", "7", "", 60_000))
+            transactions.commit(conn, "fencepost", held)
+            cleaning.put_off(lambda _: None)
+            forgotten.append("forget_plans" in cleaning.begins())
+            cleaning.clean(thoroughly=False)
+    assert forgotten == [True, False, False, False, False]
 
 
 LEFT = {
@@ -60,6 +146,27 @@ LEFT = {
 }
 
 
+@pytest.mark.parametrize(("statements", "words"), LEFT.items(), ids=[words[True] for words in LEFT.values()])
+def test_what_was_left_is_gone_where_the_cleaning_travels_with_a_begin(
+    database: Database, transactions: Transactions, statements: str, words: tuple[str, str]
+) -> None:
+    """And stays so if that is rolled back."""
+    database.execute(f"grant pg_monitor to {database.worker}")
+    told: list[str] = []
+    with database.worker_conn(prepare_threshold=None) as conn:
+        new = session_state(conn, "fencepost", "app.tenant")
+        transactions.cleaning = cleaning = Cleaning(conn, "fencepost", "app.tenant")
+        for _ in range(2):
+            conn.execute(statements.encode())
+            cleaning.put_off(told.append)
+            transactions.begin(conn, "fencepost", RUN, Context("app.tenant", "7", "", 60_000))
+            assert conn.execute("select current_setting('app.tenant')").fetchone() == ("7",)
+            transactions.roll_back(conn, "fencepost")
+            assert session_state(conn, "fencepost", "app.tenant") == new
+            assert cleaning.clean(thoroughly=True) == ""
+    assert told == [words[False]] * 2 * bool(words[False])
+
+
 @pytest.mark.parametrize("thoroughly", [False, True])
 @pytest.mark.parametrize(("statements", "words"), LEFT.items(), ids=[words[True] for words in LEFT.values()])
 def test_what_was_left_is_named_and_gone(
@@ -67,7 +174,7 @@ def test_what_was_left_is_named_and_gone(
 ) -> None:
     """What another job would notice first by either look, in the same words."""
     database.execute(f"grant pg_monitor to {database.worker}")
-    with database.worker_conn() as conn:
+    with database.worker_conn(prepare_threshold=None) as conn:
         new, cleaning = session_state(conn, "fencepost", "app.tenant"), Cleaning(conn, "fencepost", "app.tenant")
         conn.execute(statements.encode())
         assert cleaning.clean(thoroughly=thoroughly) == words[thoroughly]
@@ -80,9 +187,9 @@ def test_what_the_server_has_changed_was_left_by_no_job(own_server: Server) -> N
     database = Database(own_server, "postgres")
     with database.conn() as conn:
         cleaning = Cleaning(conn, "fencepost", "app.tenant")
-        database.execute("alter system set work_mem = '7MB'")
+        database.execute("alter system set datestyle = 'german'")
         database.execute("select pg_reload_conf()")
-        wait_until(lambda: session_state(conn, "fencepost", "app.tenant")["work_mem"] == "7MB", what="the new configuration")
+        wait_until(lambda: session_state(conn, "fencepost", "app.tenant")["DateStyle"] == "German, DMY", what="the new one")
         conn.execute("set timezone = 'Asia/Tokyo'")
         assert cleaning.clean(thoroughly=False) == "settings (TimeZone)"
         assert [cleaning.clean(thoroughly=thoroughly) for thoroughly in (False, True)] == ["", ""]

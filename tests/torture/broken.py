@@ -19,7 +19,7 @@ class Breakage:
 
 BREAKAGES = {
     # A commit does not ask whether the run still holds its job.
-    "fence": Breakage("select fencepost.hold(%(job_id)s, %(fence)s, %(name)s);\n", ""),
+    "fence": Breakage("select fencepost.hold(%(job_id)s, %(fence)s, %(name)s);\n", "select false;\n"),
     # A heartbeat prolongs a job whoever holds it, and so tells nobody that it is lost.
     "heartbeat": Breakage("j.id = beat.id and j.fence = beat.fence and j.locked_by = beat.name and", "j.id = beat.id and"),
     # An attempt is not counted by the claim. (No less than one: the table refuses it.)

@@ -9,11 +9,12 @@ from fencepost.worker.loop import Worker
 
 
 class OneLine:
-    """The worker's end of the line, that tells whether the worker has slept."""
+    """The worker's end of the line, that tells whether the worker has slept; and its session, whether that was clean then."""
 
     def __init__(self, board: Board) -> None:
         self._board = board
         self.slept = 0
+        self.cleaned = False
         self.said: list[Phase] = []
 
     @property
@@ -23,7 +24,11 @@ class OneLine:
     def say(self, record: Record) -> None:
         self.said.append(record.phase)
 
+    def clean_what_is_owed(self) -> None:
+        self.cleaned = True
+
     def sleep(self, _seconds: float | None) -> None:
+        assert self.cleaned, "what a job has left is there for as long as this one sleeps"
         self.slept += 1
         self._board.order(drain=True)
 
@@ -61,6 +66,7 @@ def test_a_worker_looks_again_before_it_sleeps_over_a_wake_up(*, woken: bool, se
     worker = Worker.__new__(Worker)
     line, claims = OneLine(board), NoJobs(board, woken=woken, searched=searched)
     worker._line, worker._claims, worker._leaving = line, claims, False  # type: ignore[assignment]
+    worker._session = line  # type: ignore[assignment]
     worker.work()
     assert (claims.number, line.slept) == (looks, 1)
     assert line.said[-2:] == [Phase.idle, Phase.leaving]

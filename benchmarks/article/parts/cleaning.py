@@ -18,6 +18,7 @@ from article.page import Section, ms, number
 from fencepost import enqueue
 from fencepost.jobs import transaction as ours
 from fencepost.jobs.claim import Lane, claim
+from fencepost.jobs.cleaning import Cleaning
 from support.databases import Database
 
 TITLE = "The cost of cleaning up"
@@ -107,12 +108,13 @@ def _fencepost(database: Database, jobs: int, *, clean: bool) -> Facts:
         assert held is not None
         run = ours.Held(held.id, held.fence, held.name)
         context = ours.Context("app.tenant", TENANT, "", 60_000)
-        cleaning = ours.Cleaning(conn, "fencepost", "app.tenant")
+        transactions = ours.Transactions()
+        transactions.cleaning = cleaning = Cleaning(conn, "fencepost", "app.tenant")
         for _ in range(jobs):
             began = time.perf_counter()
-            ours.begin(conn, "fencepost", run, context)
+            transactions.begin(conn, "fencepost", run, context)
             conn.execute(WORK)
-            ours.commit(conn, "fencepost", run)
+            transactions.commit(conn, "fencepost", run)
             if clean:
                 cleaning.clean(thoroughly=False)
             took.append(time.perf_counter() - began)
