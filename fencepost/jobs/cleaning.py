@@ -9,7 +9,7 @@ from typing import Any
 from psycopg import ClientCursor, Connection
 from psycopg.errors import error_from_result
 from psycopg.pq import ExecStatus
-from psycopg.rows import dict_row
+from psycopg.pq.abc import PGresult
 
 from fencepost.jobs.sql import message, statement
 
@@ -34,9 +34,8 @@ BETWEEN_LOOKS = 1.0
 
 def session_state(conn: Connection[Any], schema: str, tenant_setting: str) -> dict[str, str]:
     """Return what a session is like, in what another job would notice first, by what that is called."""
-    cursor = conn.cursor(row_factory=dict_row)
-    found = cursor.execute(statement("session_state", schema), {"tenant_setting": tenant_setting}).fetchall()[0]
-    return {**found, **_reported(conn)}
+    cursor = conn.execute(statement("session_state", schema), {"tenant_setting": tenant_setting})
+    return {**_row(cursor.pgresult), **_reported(conn)}
 
 
 class Cleaning:
@@ -73,11 +72,11 @@ class Cleaning:
         self._may_be_in_plans += 1
         return first
 
-    def travelled(self, state: dict[str, str] | None) -> None:
+    def travelled(self, state: PGresult | None) -> None:
         """Note that the cleaning has been done with a begin, and tell what was left: `state`, as session_state.sql answered."""
         tell, self.owed = self.owed, None
         self._may_be_in_plans = 1
-        if tell is not None and state is not None and (left := self._left({**state, **self._reported})):
+        if tell is not None and (left := self._left({**_row(state), **self._reported})):
             tell(left)
 
     def committed(self, held: tuple[Any, ...] | None) -> None:
@@ -139,11 +138,7 @@ class Cleaning:
         for result in results:
             if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
                 raise error_from_result(result)
-        first = results[0]
-        return {
-            (first.fname(column) or b"").decode(): (first.get_value(0, column) or b"").decode()
-            for column in range(first.nfields)
-        }
+        return _row(results[0])
 
 
 def in_words(names: list[str]) -> str:
@@ -153,5 +148,15 @@ def in_words(names: list[str]) -> str:
     return ", ".join(who + ([f"settings ({', '.join(settings)})"] if settings else []))
 
 
+def _row(answer: PGresult | None) -> dict[str, str]:
+    """Return the one row of an answer. What a job has left may be in an encoding that is no longer the session's."""
+    if answer is None:
+        return {}
+    return {
+        (answer.fname(column) or b"").decode(): (answer.get_value(0, column) or b"").decode(errors="replace")
+        for column in range(answer.nfields)
+    }
+
+
 def _reported(conn: Connection[Any]) -> dict[str, str]:
-    return {name: (conn.pgconn.parameter_status(name.encode()) or b"").decode() for name in REPORTED}
+    return {name: (conn.pgconn.parameter_status(name.encode()) or b"").decode(errors="replace") for name in REPORTED}

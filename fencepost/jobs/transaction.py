@@ -85,7 +85,7 @@ class Transactions:
         cursor = ClientCursor(conn, row_factory=dict_row)
         cursor.execute(message(schema, *first, *BEGIN), context.arguments(held.name))
         if first:
-            self.cleaning.travelled(cursor.set_result(STATE).fetchone())
+            self.cleaning.travelled(cursor.set_result(STATE).pgresult)
         see_that_it_writes(cursor.set_result(-2).fetchone())
         context.check(cursor.set_result(-1).fetchone())
 
@@ -108,8 +108,7 @@ class Transactions:
         cursor = AsyncClientCursor(conn, row_factory=dict_row)
         await cursor.execute(message(schema, *first, *BEGIN), context.arguments(held.name))
         if first:
-            await cursor.set_result(STATE)
-            self.cleaning.travelled(await cursor.fetchone())
+            self.cleaning.travelled((await cursor.set_result(STATE)).pgresult)
         await cursor.set_result(-2)
         see_that_it_writes(await cursor.fetchone())
         await cursor.set_result(-1)

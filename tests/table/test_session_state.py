@@ -140,6 +140,12 @@ LEFT = {
     "set app.tenant = '9'": ("the tenant", "the tenant"),
     "set role pg_monitor": ("a role", "a role"),
     "set search_path = pg_temp; set timezone = 'Asia/Tokyo'": ("settings (TimeZone, search_path)",) * 2,
+    "set client_encoding = 'latin1'; set app.tenant = 'Müller'": ("the tenant, settings (client_encoding)",) * 2,
+    "set default_transaction_read_only = on; set application_name = 'x'": (
+        "settings (application_name, default_transaction_read_only)",
+    )
+    * 2,
+    "set default_transaction_isolation = 'serializable'": ("", "settings (default_transaction_isolation)"),
     "listen x; prepare x as select 1; set app.tenant = '9'": ("the tenant", "the tenant, LISTEN, prepared statements"),
     "begin; declare x cursor with hold for select 1; commit": ("", "cursors"),
     "create temporary table x (); select pg_advisory_lock(1)": ("", "temporary tables, advisory locks"),
