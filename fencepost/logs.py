@@ -107,14 +107,19 @@ def _in_order(_logger: object, _method: str, event: EventDict) -> EventDict:
 _run: ContextVar[dict[str, Any] | None] = ContextVar("fencepost_run", default=None)
 
 
-@contextmanager
-def of_a_run(**fields: Any) -> Iterator[None]:
+class of_a_run:  # noqa: N801  # used as a function is
     """Have each line say so in between, the job's own too. As one variable: structlog would set one for each name."""
-    token = _run.set(fields)
-    try:
-        yield
-    finally:
-        _run.reset(token)
+
+    def __init__(self, **fields: Any) -> None:
+        self._fields = fields
+
+    def __enter__(self) -> None:
+        """Say so from now on."""
+        self._token = _run.set(self._fields)
+
+    def __exit__(self, *_: object) -> None:
+        """Say so no more."""
+        _run.reset(self._token)
 
 
 def _of_the_run(_logger: object, _method: str, event: EventDict) -> EventDict:

@@ -16,6 +16,9 @@ from setproctitle import setproctitle
 from fencepost.board import BUSY, Orders, Phase, Record, boottime
 from fencepost.start import WorkerStart
 
+LOOK = int(socket.MSG_PEEK | socket.MSG_DONTWAIT)
+"""As a number: put together each time, it takes longer than the call."""
+
 
 class Line:
     """The worker's end of it. `lost` is set where a job has taken descriptors away: the line may be something else by now."""
@@ -54,7 +57,7 @@ class Line:
     def has_ended(self) -> bool:
         """Whether nothing can come down any more: the supervisor is gone, or a job has shut it down."""
         try:
-            return not self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            return not self._socket.recv(1, LOOK)
         except BlockingIOError:
             return False
         except OSError:

@@ -124,10 +124,13 @@ class Session:
 
     def is_whole(self) -> bool:
         """Whether the sockets of both connections are still what they were when they were opened."""
-        return all(
-            conn is None or conn.closed or _identity(conn.pgconn.socket) == self._sockets.get(conn.pgconn.socket)
-            for conn in (self._claims, self._job)
-        )
+        return self._is_ours(self._claims) and self._is_ours(self._job)
+
+    def _is_ours(self, conn: Connection[tuple[Any, ...]] | None) -> bool:
+        if conn is None or conn.closed:
+            return True
+        fd = conn.pgconn.socket
+        return _identity(fd) == self._sockets.get(fd)
 
     def forget(self) -> None:
         """Do without both connections, and never touch them again: closing would write to descriptors not ours."""
