@@ -6,15 +6,17 @@ import os
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
 import pytest
 from structlog.testing import capture_logs
 
-from fencepost.board import Board, Orders, Record
+from fencepost.board import Board, Orders, Record, boottime
 from fencepost.handlers import Handler
 from fencepost.job import Ended, Outcome
+from fencepost.jobs import claim as statements
 from fencepost.jobs.claim import Claim, claim, finish_and_claim
 from fencepost.settings import read
 from fencepost.start import WorkerStart
@@ -68,6 +70,34 @@ def claims_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Database], 
 def claims(database: Database, claims_of: Callable[[Database], claiming.Claims]) -> claiming.Claims:
     """Return a worker's claims from the shared database."""
     return claims_of(database)
+
+
+def test_one_that_has_slept_takes_what_is_new_before_it_looks_at_all(
+    claims: claiming.Claims, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look at the whole takes as long as a claim: it comes with the next one, and finds what lies behind the key then."""
+    looks: list[float] = []
+    late = [0.0]
+
+    def lanes(*arguments: Any) -> list[tuple[str, int]]:
+        looks.append(late[0])
+        return statements.lanes(*arguments)
+
+    monkeypatch.setattr(claiming, "lanes", lanes)
+    monkeypatch.setattr(claiming, "boottime", lambda: boottime() + late[0])
+    jobs.enqueue("ok")
+    assert claims.next() is not None
+    assert claims.next() is None
+    late[0] = 60.0
+    behind, new = jobs.enqueue("ok", run_at=datetime(2020, 1, 1, tzinfo=UTC)), jobs.enqueue("ok")
+    found = claims.next()
+    assert found is not None
+    assert found.id == new
+    assert 60.0 not in looks
+    found = claims.next()
+    assert found is not None
+    assert found.id == behind
+    assert 60.0 in looks
 
 
 def lose(monkeypatch: pytest.MonkeyPatch, *, done: bool) -> None:
