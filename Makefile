@@ -4,7 +4,7 @@
 # make soak   thousands of workers come and go (DEATHS=10000): the supervisor stays as it was
 # make statements   every statement fails in every way, cut, late, never answered: the supervisor stays (SEED=1 ONLY="booking finish")
 # make hostile   jobs of a hundred tenants do what they can to their sessions, and nothing crosses (JOBS=10000 SEED=1)
-# make tenancy   what clean sessions cost, against the same without (JOBS=2000 ROUNDS=5)
+# make tenancy   what clean sessions cost, against the same without (JOBS=1000 ROUNDS=15)
 # make times  how long it takes until a death is known, a slot filled, a job taken over: medians (ROUNDS=9)
 # make breakages   break the product on purpose, one promise at a time, and see that the tests find it (ONLY=fence)
 # make torture   three supervisors, jobs of all kinds and accidents at random: prove that nothing was lost (MINUTES=15 SEED=1)

@@ -1,4 +1,4 @@
-"""What it costs that nothing of a tenant stays: `make tenancy`, JOBS=2000 ROUNDS=5.
+"""What it costs that nothing of a tenant stays: `make tenancy`, JOBS=1000 ROUNDS=15.
 
 Fencepost as it is against itself with the tenant set for the session and sessions that nobody cleans, in turns in one run, on a
 server that is as durable as in life. Each job writes a row in a transaction of its own.
@@ -17,8 +17,8 @@ from support.processes import Supervisor
 from support.servers import Server
 from support.waiting import wait_until
 
-JOBS = int(os.environ.get("JOBS", "2000"))
-ROUNDS = int(os.environ.get("ROUNDS", "5"))
+JOBS = int(os.environ.get("JOBS", "1000"))
+ROUNDS = int(os.environ.get("ROUNDS", "15"))
 AT_MOST = 1.15
 
 HANDLERS = """
