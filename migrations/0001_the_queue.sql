@@ -334,6 +334,7 @@ $$;
 -- Returns whether plans that the session keeps may have in them what was set in the transaction: where a function of the user's is
 -- said to be immutable, and may read such a setting all the same. Functions in C are those of extensions, which know what they
 -- say. Where there are many functions, looking through them would take longer than planning anew.
+-- From 16384 on objects are users'; 13 is C: PostgreSQL keeps both numbers for good (access/transam.h, catalog/pg_language.dat).
 -- A session keeps its plan, and `finish`'s, from job to job: one of when the table was small must not walk all of a large one.
 -- A walk that can't be had otherwise, of the few supervisors by `tell`, is thought so dear then that it would be compiled.
 create function fencepost.hold(job_id bigint, fence bigint, name text) returns boolean

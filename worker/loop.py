@@ -78,6 +78,7 @@ class Worker:
             elif claim is not None:
                 claim = self._run(claim)
             elif orders.pause or self._claims.searched:
+                # Put off for a run that was given back before it began; nothing is left to others while this one sleeps.
                 self._session.clean_what_is_owed()
                 # In this order: a wake-up is counted first, then those are woken whose record says idle. One that came
                 # while we looked is seen in the count, a later one comes by the line.

@@ -135,7 +135,7 @@ class Session:
     def forget(self) -> None:
         """Do without both connections, and never touch them again: closing would write to descriptors not ours."""
         self._forgotten += [conn for conn in (self._claims, self._job) if conn is not None]
-        self._claims = self._job = None
+        self._claims = self._job = self._cleaning = None
 
     # ---- the job's
 
@@ -164,11 +164,13 @@ class Session:
         return self._job.pgconn
 
     def gave_up_job(self, error: psycopg.Error) -> bool:
-        """Give up the job's connection if `error` says that another may do better; return whether it was given up."""
+        """Give up the job's connection if `error` says that another may do better; return whether to try again.
+
+        Where a cleaning was to travel with what has failed, it is done first: by itself it shows whether it was at fault.
+        """
         if self._job is None:
             return False
         if not self._job.closed and self._cleaning is not None and self._cleaning.owed is not None:
-            # It may be that which has failed. Sent by itself, it shows.
             self.clean_what_is_owed()
             return True
         if not (self._job.closed or error.sqlstate in USELESS):
@@ -191,11 +193,9 @@ class Session:
         used, self._used = self._used, False
         self._soon_in_use[kind] = used and self._in_use_at - self._idle_at < SOON
         self._idle_at = time.monotonic()
-        if self._job is None or self._cleaning is None:
-            # Behind a pooler the session is not ours: each transaction has left it as new.
-            return
         self.clean_what_is_owed()
-        if not used:
+        if not used or self._cleaning is None:
+            # Without one behind a pooler, where the session is not ours and each transaction has left it as new.
             return
         self._clean_runs[kind] += 1
         context = contextvars.copy_context()
@@ -213,7 +213,7 @@ class Session:
 
     def clean_what_is_owed(self) -> None:
         """Do at once what was put off, if anything."""
-        if self._job is not None and self._cleaning is not None and self._cleaning.owed is not None:
+        if self._cleaning is not None and self._cleaning.owed is not None:
             self._clean(self._cleaning, self._cleaning.owed, thoroughly=False)
 
     def _clean(self, cleaning: Cleaning, tell: Callable[[str], None], *, thoroughly: bool) -> None:
@@ -240,7 +240,7 @@ class Session:
 
     def _drop_job(self) -> None:
         self._close(self._job)
-        self._job = None
+        self._job = self._cleaning = None
 
     def _close(self, conn: Connection[tuple[Any, ...]] | None) -> None:
         if conn is not None:

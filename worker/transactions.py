@@ -45,7 +45,7 @@ class Session(Protocol):
         """Return the libpq connection for the job's transactions."""
 
     def gave_up_job(self, error: psycopg.Error) -> bool:
-        """Give up that connection if `error` says that another may do better; return whether it was given up."""
+        """Give up that connection if `error` says that another may do better; return whether to try again."""
 
 
 class Statements(Protocol):

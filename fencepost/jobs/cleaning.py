@@ -129,7 +129,10 @@ class Cleaning:
         return self._texts[verbs]
 
     def _send(self, text: bytes) -> dict[str, str]:
-        """Send a message, and return what its first statement has answered, which is one row."""
+        """Send a message, and return what its first statement has answered, which is one row.
+
+        It waits without a limit and without psycopg's loop around, as claims do: no code of a job's runs that could be stopped.
+        """
         pgconn = self._conn.pgconn
         pgconn.send_query(text)
         results = []

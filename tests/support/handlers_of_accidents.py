@@ -455,7 +455,7 @@ def counts_invoices(job: Job, *, way: str) -> dict[str, Any]:
         assert row is not None
         assert row[1] == job.tenant
     # Underneath, where what an earlier job had set for the session would be there again.
-    between = _left_in_the_session(job._transactions._session._job)  # type: ignore[attr-defined]
+    between = _left_in_the_session(job._transactions._session._job)  # type: ignore[attr-defined]  # no Session has it, ours does
     if way == "raises":
         raise ValueError("on purpose")
     if way == "dies":

@@ -19,7 +19,7 @@ class NotCleaned:
 
 
 _ours = Transactions()
-_ours.cleaning = NotCleaned()  # type: ignore[assignment]
+_ours.cleaning = NotCleaned()  # type: ignore[assignment]  # as much of one as these use
 
 begin = _ours.begin
 commit = _ours.commit

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -14,15 +15,15 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def of_tests(monkeypatch: pytest.MonkeyPatch) -> object:
+def of_tests(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The module of `make breakages`, which is a program."""
     monkeypatch.syspath_prepend(str(ROOT / "tests" / "soak"))
     return import_module("breakages")
 
 
-def test_each_breakage_finds_its_text_once(of_tests: object) -> None:
+def test_each_breakage_finds_its_text_once(of_tests: ModuleType) -> None:
     """Twice, it could leave what it is about in one of the two places."""
-    counts = {one.name: (ROOT / one.file).read_text().count(one.text) for one in of_tests.BREAKAGES}  # type: ignore[attr-defined]
+    counts = {one.name: (ROOT / one.file).read_text().count(one.text) for one in of_tests.BREAKAGES}
     assert counts == dict.fromkeys(counts, 1)
 
 

@@ -66,7 +66,7 @@ def test_a_worker_looks_again_before_it_sleeps_over_a_wake_up(*, woken: bool, se
     worker = Worker.__new__(Worker)
     line, claims = OneLine(board), NoJobs(board, woken=woken, searched=searched)
     worker._line, worker._claims, worker._leaving = line, claims, False  # type: ignore[assignment]
-    worker._session = line  # type: ignore[assignment]
+    worker._session = line  # type: ignore[assignment]  # what a worker without work uses of both
     worker.work()
     assert (claims.number, line.slept) == (looks, 1)
     assert line.said[-2:] == [Phase.idle, Phase.leaving]
