@@ -36,6 +36,9 @@ ABOUT_TO_CLAIM = 2.0
 WHILE_ALL_SLEEP = 1.0
 """Seconds between two ticks, at most, while nobody has a deadline: an idle supervisor takes as good as no processor."""
 
+BETWEEN_TICKS = 0.01
+"""Seconds between two ticks, at least, whatever workers say of their deadlines."""
+
 UNREADABLE_FOR = 1.0
 """Seconds that a record may be unreadable: longer than it takes to write one, on any machine."""
 
@@ -129,12 +132,14 @@ def period(state: State) -> float:
     """Return the seconds until the next tick.
 
     A worker that sleeps has no deadline, and claims when it is woken: then a tick comes at once. One that claims later than
-    that, or by itself, is seen at the next, before the lease that it was given is half over.
+    that, or by itself, is seen at the next, before the lease that it was given is half over. A run that comes to its max
+    runtime is asked to stop then, and not a tick later.
     """
     now, settings = boottime(), state.settings
     all_sleep = all(slot.child is not None and _sleeps(slot.child, now) for slot in state.slots)
     if not all_sleep or state.strays or state.draining:
-        return settings.check_period
+        ends = (record.claimed_at + record.max_runtime - now for _, record in state.busy())
+        return min([settings.check_period, *(max(ahead, BETWEEN_TICKS) for ahead in ends if ahead > 0)])
     return max(settings.check_period, min(WHILE_ALL_SLEEP, settings.holds_for / 4))
 
 

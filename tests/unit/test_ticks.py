@@ -12,7 +12,7 @@ from fencepost.board import Board, Phase, Record, boottime
 from fencepost.settings import read
 from fencepost.supervisor.state import Child, Kill, Slot, State
 from fencepost.supervisor.wake import wake
-from fencepost.supervisor.watch import ABOUT_TO_CLAIM, WHILE_ALL_SLEEP, period
+from fencepost.supervisor.watch import ABOUT_TO_CLAIM, BETWEEN_TICKS, WHILE_ALL_SLEEP, period
 
 
 @pytest.fixture
@@ -62,6 +62,16 @@ def test_whoever_has_a_deadline_is_looked_at_often(state: State, reason: str) ->
     assert child is not None
     REASONS[reason](state, child)
     assert period(state) == state.settings.check_period < WHILE_ALL_SLEEP
+
+
+def test_a_run_is_looked_at_when_it_comes_to_its_max_runtime(state: State) -> None:
+    """Not a tick later; and once it is past that, no more often than others."""
+    runs = state.slots[0].child
+    assert runs is not None
+    usual = state.settings.check_period
+    for ahead, within in ((60.0, usual), (0.02, 0.02), (0.005, BETWEEN_TICKS), (-0.02, usual)):
+        runs.board.write(Record(Phase.running, claim=1, claimed_at=boottime() - 1.0, max_runtime=1.0 + ahead))
+        assert 0.75 * within <= period(state) <= within
 
 
 @pytest.mark.parametrize("lease", ["2s", "10m"])
