@@ -168,6 +168,8 @@ class Claims:
 
     def _after(self, error: Exception) -> Claim | None:
         """Wait, and find out what became of the claim, if that is open. What was claimed is adopted."""
+        # Nothing is left to others while this one waits.
+        self._session.clean_what_is_owed()
         if is_an_answer(error) or not self._sent:
             # After a no, too: it may be to what the session keeps prepared, which a migration has changed or a proxy dropped.
             self._session.drop_claims()

@@ -76,15 +76,17 @@ class Worker:
                 self._finishes.write(claim, Outcome(Ended.interrupted, summary="claimed, and given back before it started"))
                 claim = None
             elif claim is not None:
+                self._session.next_is(claim.kind)
                 claim = self._run(claim)
             elif orders.pause or self._claims.searched:
-                # Put off for a run that was given back before it began; nothing is left to others while this one sleeps.
+                # Nothing is left to others while this one sleeps.
                 self._session.clean_what_is_owed()
                 # In this order: a wake-up is counted first, then those are woken whose record says idle. One that came
                 # while we looked is seen in the count, a later one comes by the line.
                 self._line.say(Record(Phase.idle))
                 if self._line.orders == orders:
                     self._line.sleep(None if orders.pause else self._claims.until_next_look())
+        self._session.clean_what_is_owed()
         if not self._claims.unresolved:
             # Said only by one that holds nothing: of any other the supervisor asks the table.
             self._line.say(Record(Phase.leaving, claim=self._claims.number, claimed_at=boottime()))
@@ -155,9 +157,7 @@ class Worker:
             self._look_at_itself()
             if not finished:
                 following = self._finish(claim, outcome)
-            self._session.clean(
-                claim.kind, done=outcome.ended is Ended.done, following=None if following is None else following.kind
-            )
+            self._session.clean(claim.kind, done=outcome.ended is Ended.done)
         return following
 
     @cache  # noqa: B019  # there is one worker in a process

@@ -183,12 +183,11 @@ class Session:
         """Whether nothing of the job is still open, or still being carried out, on its connection."""
         return self._job is None or self._job.pgconn.transaction_status == TransactionStatus.IDLE
 
-    def clean(self, kind: str, *, done: bool, following: str | None = None) -> None:
+    def clean(self, kind: str, *, done: bool) -> None:
         """Make the job's connection as new, or do without it: the next job opens another.
 
-        This may be put off until the next begin, and travel with that: by itself it costs as much as any other message of a
-        job. It is, if the `following` kind, of a job that is claimed already, soon begins a transaction, and if what was left
-        can hardly be anything that others wait for: a lock, say.
+        This may be put off until it is known what comes next, if what was left can hardly be anything that others wait for: a
+        lock, say.
         """
         used, self._used = self._used, False
         self._soon_in_use[kind] = used and self._in_use_at - self._idle_at < SOON
@@ -206,10 +205,16 @@ class Session:
 
         if not done or self._clean_runs[kind] <= FIRST_RUNS or self._clean_runs[kind] % ONE_OF == 0:
             self._clean(self._cleaning, tell, thoroughly=True)
-        elif following is not None and self._soon_in_use.get(following, False):
-            self._cleaning.put_off(tell)
         else:
-            self._clean(self._cleaning, tell, thoroughly=False)
+            self._cleaning.put_off(tell)
+
+    def next_is(self, kind: str) -> None:
+        """Do at once what was put off, unless a job of `kind` soon begins a transaction: the message for that brings it along.
+
+        By itself it costs as much as any other message of a job.
+        """
+        if not self._soon_in_use.get(kind, False):
+            self.clean_what_is_owed()
 
     def clean_what_is_owed(self) -> None:
         """Do at once what was put off, if anything."""

@@ -1,5 +1,5 @@
 -- limits: of a job's transaction, in time: what is left of the run. They end what a vanished machine or a stray copy left on the
--- server. And whether the server only reads: a session that was had before learns of it here.
+-- server. And, in the first column, whether the server only reads: a session that was had before learns of it here.
 select
     current_setting('transaction_read_only')::bool as only_reads,
     set_config('statement_timeout', %(time_left)s, true),

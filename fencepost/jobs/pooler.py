@@ -17,7 +17,7 @@ import psycopg
 from psycopg import AsyncClientCursor, AsyncConnection, ClientCursor, Connection, sql
 from psycopg.abc import Buffer, Params, Query
 from psycopg.pq import TransactionStatus
-from psycopg.rows import dict_row
+from psycopg.rows import tuple_row
 from psycopg.types.datetime import IntervalLoader
 
 from fencepost.job import Outcome
@@ -199,7 +199,7 @@ class PooledTransactions:
 
     def begin(self, conn: Connection[Any], schema: str, held: Held, context: Context) -> None:
         """Begin a transaction of the run, in a session as new."""
-        cursor = ClientCursor(conn, row_factory=dict_row)
+        cursor = ClientCursor(conn, row_factory=tuple_row)
         cursor.execute(_begin(schema), {**context.arguments(held.name), **self.ours.at_begin()})
         see_that_it_writes(cursor.set_result(-2).fetchone())
         context.check(cursor.set_result(-1).fetchone())
@@ -216,7 +216,7 @@ class PooledTransactions:
     async def abegin(self, conn: AsyncConnection[Any], schema: str, held: Held, context: Context) -> None:
         """Begin a transaction of the run, on an AsyncConnection."""
         arguments = {**context.arguments(held.name), **self.ours.at_begin()}
-        cursor = AsyncClientCursor(conn, row_factory=dict_row)
+        cursor = AsyncClientCursor(conn, row_factory=tuple_row)
         await cursor.execute(_begin(schema), arguments)
         await cursor.set_result(-2)
         see_that_it_writes(await cursor.fetchone())

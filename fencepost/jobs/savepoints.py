@@ -10,7 +10,7 @@ from typing import Any
 
 from psycopg import AsyncClientCursor, AsyncConnection, ClientCursor, Connection
 from psycopg.errors import InvalidSavepointSpecification
-from psycopg.rows import dict_row
+from psycopg.rows import dict_row, tuple_row
 
 from fencepost.job import Outcome
 from fencepost.jobs.finish import finish_arguments
@@ -31,10 +31,12 @@ class Savepoints:
 
     def begin(self, conn: Connection[Any], schema: str, held: Held, context: Context) -> None:
         """Begin a transaction of the run. No limit of time is set: at its end the server would end the caller's session."""
-        cursor = ClientCursor(conn, row_factory=dict_row)
         arguments = context.arguments(held.name)
-        self._before = cursor.execute(statement("snapshot", schema), arguments).fetchall()[0]
-        context.check(cursor.execute(message(schema, "savepoint", "context"), arguments).set_result(-1).fetchone())
+        with ClientCursor(conn, row_factory=dict_row) as before:
+            self._before = before.execute(statement("snapshot", schema), arguments).fetchall()[0]
+        cursor = ClientCursor(conn, row_factory=tuple_row)
+        cursor.execute(message(schema, "savepoint", "context"), arguments)
+        context.check(cursor.set_result(-1).fetchone())
 
     def commit(self, conn: Connection[Any], schema: str, held: Held) -> None:
         """Keep what the job wrote, if the run still holds its job."""
@@ -53,10 +55,11 @@ class Savepoints:
 
     async def abegin(self, conn: AsyncConnection[Any], schema: str, held: Held, context: Context) -> None:
         """Begin a transaction of the run, on an AsyncConnection."""
-        cursor = AsyncClientCursor(conn, row_factory=dict_row)
         arguments = context.arguments(held.name)
-        await cursor.execute(statement("snapshot", schema), arguments)
-        self._before = (await cursor.fetchall())[0]
+        async with AsyncClientCursor(conn, row_factory=dict_row) as before:
+            await before.execute(statement("snapshot", schema), arguments)
+            self._before = (await before.fetchall())[0]
+        cursor = AsyncClientCursor(conn, row_factory=tuple_row)
         await cursor.execute(message(schema, "savepoint", "context"), arguments)
         await cursor.set_result(-1)
         context.check(await cursor.fetchone())

@@ -10,7 +10,7 @@ from typing import Any
 
 from psycopg import AsyncClientCursor, AsyncConnection, ClientCursor, Connection
 from psycopg.errors import ReadOnlySqlTransaction
-from psycopg.rows import dict_row
+from psycopg.rows import tuple_row
 
 from fencepost.job import JobError, Outcome
 from fencepost.jobs.cleaning import STATE, Cleaning
@@ -55,9 +55,9 @@ class Context:
             "time_left": str(self.time_left),
         }
 
-    def check(self, found: dict[str, Any] | None) -> None:
+    def check(self, found: tuple[Any, ...] | None) -> None:
         """Raise JobError if `found`, which context.sql has answered, is not this."""
-        tenant, role = (found["tenant"], found["role"]) if found else (None, None)
+        *_, tenant, role = found or (None, None)
         if tenant != self.tenant:
             raise JobError(
                 f"{self.tenant_setting} was set to {self.tenant!r} and reads {tenant!r}: "
@@ -82,7 +82,7 @@ class Transactions:
         role is not what it should be.
         """
         first = self.cleaning.begins()
-        cursor = ClientCursor(conn, row_factory=dict_row)
+        cursor = ClientCursor(conn, row_factory=tuple_row)
         cursor.execute(message(schema, *first, *BEGIN), context.arguments(held.name))
         if first:
             self.cleaning.travelled(cursor.set_result(STATE).pgresult)
@@ -105,7 +105,7 @@ class Transactions:
     async def abegin(self, conn: AsyncConnection[Any], schema: str, held: Held, context: Context) -> None:
         """Begin a transaction of the run, on an AsyncConnection; as `begin`."""
         first = self.cleaning.begins()
-        cursor = AsyncClientCursor(conn, row_factory=dict_row)
+        cursor = AsyncClientCursor(conn, row_factory=tuple_row)
         await cursor.execute(message(schema, *first, *BEGIN), context.arguments(held.name))
         if first:
             self.cleaning.travelled((await cursor.set_result(STATE)).pgresult)
@@ -130,7 +130,7 @@ class Transactions:
         await conn.execute(statement("roll_back", schema))
 
 
-def see_that_it_writes(begun: dict[str, Any] | None) -> None:
-    """Raise ReadOnlySqlTransaction if limits.sql says so."""
-    if begun is not None and begun["only_reads"]:
+def see_that_it_writes(begun: tuple[Any, ...] | None) -> None:
+    """Raise ReadOnlySqlTransaction if `begun`, which limits.sql has answered, says so."""
+    if begun is not None and begun[0]:
         raise ReadOnlySqlTransaction("the server only reads by now")

@@ -395,6 +395,7 @@ def test_rule_19_a_job_finds_nothing_of_another_in_its_session(
     for leave, _ in KEPT.values():
         first.execute(leave.encode())
     session.clean("one", done=True)
+    session.clean_what_is_owed()
     second = as_a_job_sees_it(session)
     found = [what for what, (_, look) in KEPT.items() if second.execute(look.encode()).fetchone() == (True,)]
     assert found == ([] if rule else list(KEPT))
@@ -418,7 +419,11 @@ def use(verbs: Verbs, jobs: Jobs) -> Use:
             one = RunTransactions(session, session._settings, run, "7", boottime() + 60, session.transactions)
             with one.transaction() as conn:
                 conn.execute(statements.encode())
-            session.clean(kind, done=True, following=following)
+            session.clean(kind, done=True)
+        if following is None:
+            session.clean_what_is_owed()
+        else:
+            session.next_is(following)
 
     return used_by
 

@@ -38,7 +38,7 @@ def test_rule_7_a_claim_that_is_answered_late_is_not_started(monkeypatch: pytest
     def answered_late() -> SimpleNamespace:
         worker._leaving = True
         claims.claimed_at = boottime() - claims._settings.holds_for
-        return SimpleNamespace(id=1)
+        return SimpleNamespace(id=1, kind="ok")
 
     worker = Worker.__new__(Worker)
     worker._leaving = False
@@ -48,6 +48,8 @@ def test_rule_7_a_claim_that_is_answered_late_is_not_started(monkeypatch: pytest
     finishes = SimpleNamespace(write=lambda _, outcome: written.append(outcome.ended.value))
     monkeypatch.setattr(worker, "_finishes", finishes, raising=False)
     monkeypatch.setattr(worker, "_run", started.append)
+    session = SimpleNamespace(next_is=lambda _: None, clean_what_is_owed=lambda: None)
+    monkeypatch.setattr(worker, "_session", session, raising=False)
     monkeypatch.setattr(worker, "_look_at_itself", lambda: None)
     if not rule:
         # As if all counted from the answer.

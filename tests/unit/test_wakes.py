@@ -70,3 +70,16 @@ def test_a_worker_looks_again_before_it_sleeps_over_a_wake_up(*, woken: bool, se
     worker.work()
     assert (claims.number, line.slept) == (looks, 1)
     assert line.said[-2:] == [Phase.idle, Phase.leaving]
+
+
+def test_a_worker_that_leaves_has_cleaned_its_session() -> None:
+    """What a job has left in it, a lock say, is not there for as long as the process takes to end."""
+    board = Board()
+    board.order(drain=True)
+    worker = Worker.__new__(Worker)
+    line, claims = OneLine(board), NoJobs(board, woken=False, searched=True)
+    worker._line, worker._claims, worker._leaving = line, claims, False  # type: ignore[assignment]
+    worker._session = line  # type: ignore[assignment]  # what a worker without work uses of both
+    worker.work()
+    assert (claims.number, line.slept, line.cleaned) == (0, 0, True)
+    assert line.said == [Phase.leaving]
