@@ -47,7 +47,9 @@ def test_no_child_holds_or_hurts_what_is_the_supervisors(
     own = wait_until(lambda: len(found := sessions()) >= 2 and found, what="the supervisor's sessions")
     for kind, payload in (("raises_system_exit", {"code": 0}), ("closes_descriptors", {}), ("exits", {"code": 0})):
         jobs.wait_for(jobs.enqueue(kind, payload, max_attempts=1), ("done", "dead"))
-    os.kill(supervisor.wait_for_workers(2)[0], SIGKILL)
+    killed = supervisor.wait_for_workers(2)[0]
+    os.kill(killed, SIGKILL)
+    wait_until(lambda: killed not in supervisor.workers(), what="the end of the killed worker")
     for _ in range(2):
         workers = supervisor.wait_for_workers(2)
         # One that has just become ready is still connecting.

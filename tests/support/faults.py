@@ -35,6 +35,9 @@ START = ("proxied", "schema_is_there", "login", "rights", "schema_version", "hid
 
 END = ("deregister",)
 
+WITHIN_OTHERS = {("worker", "end")}
+"""Sent only in a message with others that are made to fail, as a whole: that of a begin with a cleaning before it."""
+
 OF_OTHERS = {
     "by hand": (
         "acting_as", "cancel", "counts", "due_kinds", "get", "list", "newest", "retry", "roles", "runs", "show", "statuses",
@@ -48,7 +51,7 @@ OF_OTHERS = {
     "of whoever enqueues, in a transaction of its own": ("enqueue", "enqueue_many", "own_tenant"),
     "of jobs run inline": ("check_constraints", "hold", "moment", "release", "restore", "savepoint", "snapshot", "undo"),
 }  # fmt: skip
-"""Statements that neither a supervisor nor a worker sends."""
+"""Statements that neither a supervisor nor a worker sends by itself."""
 
 WAYS: tuple[dict[str, Any], ...] = (
     *({"way": way} for way in ("cut_before", "cut_after", "hang_before", "hang_after", "garble")),
@@ -169,7 +172,7 @@ class Field:
     def unknown(self) -> set[tuple[str, str]]:
         """Return who has sent what it is not known to send: each is to be made to fail."""
         known = {(who, name) for who, sent in WORK.items() for name in sent}
-        return self.proxy.seen - known - {("duty", name) for name in (*START, *END)}
+        return self.proxy.seen - known - WITHIN_OTHERS - {("duty", name) for name in (*START, *END)}
 
     def _work_until_hit(self, faults: list[Fault], within: float) -> list[int]:
         made: list[int] = []
