@@ -86,6 +86,7 @@ class Worker:
                 self._line.say(Record(Phase.idle))
                 if self._line.orders == orders:
                     self._line.sleep(None if orders.pause else self._claims.until_next_look())
+        # Nor while this process ends, which may wait for whoever reads what it prints.
         self._session.clean_what_is_owed()
         if not self._claims.unresolved:
             # Said only by one that holds nothing: of any other the supervisor asks the table.

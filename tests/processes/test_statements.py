@@ -54,6 +54,16 @@ def test_no_statement_that_fails_or_hangs_stops_the_supervisor_or_its_duties(
     assert not field.unknown()
 
 
+def test_a_cleaning_travels_also_behind_a_job_that_has_finished_itself(
+    proxy: Proxy, start_supervisor: Callable[..., Supervisor], jobs: Jobs, database: Database
+) -> None:
+    """A message by itself for each such job would be the fifth of five."""
+    start_supervisor(proxy.url(database.worker_url), concurrency=1)
+    for job in [jobs.enqueue("writes_once") for _ in range(20)]:
+        jobs.wait_for(job)
+    assert ("worker", "end") in proxy.seen
+
+
 def test_a_short_lease_is_kept_although_the_heartbeat_has_to_connect_and_is_refused(
     proxy: Proxy, start_supervisor: Callable[..., Supervisor], database: Database
 ) -> None:

@@ -1,10 +1,15 @@
-"""A wake-up that comes while a worker is about to sleep."""
+"""In which order a worker acts: around a wake-up that comes while it is about to sleep, and what it owes to others before."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import psycopg
 import pytest
 
 from fencepost.board import Board, Orders, Phase, Record
+from fencepost.worker.claim import Claims
 from fencepost.worker.loop import Worker
 
 
@@ -65,21 +70,60 @@ def test_a_worker_looks_again_before_it_sleeps_over_a_wake_up(*, woken: bool, se
     board = Board()
     worker = Worker.__new__(Worker)
     line, claims = OneLine(board), NoJobs(board, woken=woken, searched=searched)
-    worker._line, worker._claims, worker._leaving = line, claims, False  # type: ignore[assignment]
-    worker._session = line  # type: ignore[assignment]  # what a worker without work uses of both
+    for name, double in (("_line", line), ("_claims", claims), ("_session", line)):
+        setattr(worker, name, double)
+    worker._leaving = False
     worker.work()
     assert (claims.number, line.slept) == (looks, 1)
     assert line.said[-2:] == [Phase.idle, Phase.leaving]
 
 
-def test_a_worker_that_leaves_has_cleaned_its_session() -> None:
-    """What a job has left in it, a lock say, is not there for as long as the process takes to end."""
-    board = Board()
-    board.order(drain=True)
-    worker = Worker.__new__(Worker)
-    line, claims = OneLine(board), NoJobs(board, woken=False, searched=True)
-    worker._line, worker._claims, worker._leaving = line, claims, False  # type: ignore[assignment]
-    worker._session = line  # type: ignore[assignment]  # what a worker without work uses of both
-    worker.work()
-    assert (claims.number, line.slept, line.cleaned) == (0, 0, True)
-    assert line.said == [Phase.leaving]
+class Acts:
+    """Whatever a worker needs, and in which order it was used."""
+
+    orders = Orders()
+    unresolved = False
+    searched = True
+    number = 1
+
+    def __init__(self, finds: SimpleNamespace | None = None) -> None:
+        self.acts: list[str] = []
+        self._finds = finds
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *_: self.acts.append(name)
+
+    def next(self) -> SimpleNamespace | None:
+        return self._finds
+
+    def came_too_late(self) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("what", ["leaves", "waits", "runs"])
+def test_what_is_owed_is_cleaned_before_a_worker_leaves_waits_or_runs_what_begins_no_transaction(what: str) -> None:
+    """What a job has left in its session, a lock say, is not there for others for as long as that takes."""
+    acts = Acts(SimpleNamespace(kind="ok"))
+    worker, claims = Worker.__new__(Worker), Claims.__new__(Claims)
+    for name in ("_line", "_claims", "_session"):
+        setattr(worker, name, acts)
+    for name in ("_line", "_session", "_patience"):
+        setattr(claims, name, acts)
+    worker._leaving = what == "leaves"
+    match what:
+        case "leaves":
+            worker.work()
+            assert acts.acts == ["clean_what_is_owed", "say"]
+        case "waits":
+            claims._sent = True
+            claims._after(psycopg.errors.SyntaxError())
+            assert acts.acts == ["clean_what_is_owed", "drop_claims", "pause"]
+        case "runs":
+
+            def run(_: SimpleNamespace) -> None:
+                acts.acts.append("run")
+                worker._leaving = True
+
+            worker._run = run  # type: ignore[assignment,method-assign]  # notes that it was called, and runs nothing
+            worker.work()
+            assert acts.acts[:2] == ["next_is", "run"]
