@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import signal
 from datetime import timedelta
 
 import psycopg
@@ -21,7 +20,7 @@ from fencepost.board import Phase, Record, boottime
 from fencepost.jobs.heartbeat import Answer, Beat, heartbeat
 from fencepost.start import claim_name
 from fencepost.supervisor.database import Away
-from fencepost.supervisor.kill import kill_run, send_group, stop_run, told
+from fencepost.supervisor.kill import kill_run, let_go, stop_run, told
 from fencepost.supervisor.state import Child, Kill, State
 
 log = structlog.get_logger()
@@ -77,21 +76,23 @@ def _take(state: State, child: Child, claim: int, answer: Answer, sent_at: float
     if child.gone:
         return
     record = child.record()
+    held = child.held is not None and child.held[0] == claim
     match answer.state:
         case "renewed":
             child.kept = (claim, sent_at)
-            if child.held_since is not None and child.kill is None:
-                log.info("the lease is still held: the run goes on", slot=child.slot, worker=child.name)
-                child.held_since = None
-                send_group(child, signal.SIGCONT)
+            # One that was sent before we were away may have been answered then, and the lease be over since.
+            if held and boottime() < sent_at + state.settings.holds_for:
+                let_go(child, "the lease is still held: the run goes on")
             if answer.cancel_requested:
                 state.spawn(stop_run(state, child, claim, "cancel"))
         case "lost" if record is None or (record.claim == claim and record.phase is Phase.running):
             # A worker says "finishing" before its finish is sent: then the row may be lost because it is finished, and no
             # code of the job runs any more. What is still running has lost its lease.
             log.warning("the lease was lost: the run is killed", slot=child.slot, worker=child.name, **told(child))
-            child.held_since = None
+            child.held = None
             state.spawn(kill_run(child, Kill("lease", claim)))
+        case "lost" if held:
+            let_go(child, "the run was finishing as it was held: its worker goes on")
         case _:
             pass  # someone has the row locked just now: that is not lost, and moves no deadline
 

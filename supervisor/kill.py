@@ -99,6 +99,14 @@ def kill(child: Child, why: Kill) -> None:
     send_group(child, signal.SIGKILL)
 
 
+def let_go(child: Child, why: str) -> None:
+    """Let the child and its group go on, that were held until the database has told; unless they die by now."""
+    child.held = None
+    if child.kill is None:
+        log.info(why, slot=child.slot, worker=child.name, pid=child.pid)
+        send_group(child, signal.SIGCONT)
+
+
 def send(child: Child, number: signal.Signals) -> None:
     """Signal the child alone. Its number can't be a stranger's: only we reap it."""
     try:

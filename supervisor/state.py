@@ -61,8 +61,8 @@ class Child:
     killed_at: float = 0.0
     outlives_its_kill: bool = False
     """Whether SIGKILL has not ended it: it sleeps in the kernel, and nobody can."""
-    held_since: float | None = None
-    """Since when its group is stopped, until a heartbeat tells whether the run still has its lease."""
+    held: tuple[int, float] | None = None
+    """The claim for which its group is stopped, until a heartbeat tells whether that still has its lease, and since when."""
     unreadable_since: float | None = None
     woken_at: float = 0.0
 

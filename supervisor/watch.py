@@ -15,7 +15,7 @@ import structlog
 from fencepost.board import BUSY, Phase, Record, boottime
 from fencepost.memory import anonymous, megabytes
 from fencepost.settings import Settings
-from fencepost.supervisor.kill import kill, kill_for_memory, kill_run, send_group, stop_run, told
+from fencepost.supervisor.kill import kill, kill_for_memory, kill_run, let_go, send_group, stop_run, told
 from fencepost.supervisor.restart import look_at_note
 from fencepost.supervisor.state import Child, Kill, State
 
@@ -105,6 +105,9 @@ def watch(state: State, gap: float) -> None:
             _unreadable(child, now)
             continue
         child.unreadable_since = None
+        if child.held is not None and (record.claim != child.held[0] or record.phase not in BUSY):
+            # It ended between our look and the signal. No heartbeat asks about that run any more, so none would let it go on.
+            let_go(child, "the run had ended before it was held: its worker goes on")
         kept_at = child.kept[1] if child.kept[0] == record.claim else 0.0
         memory = anonymous(child.pid) - child.memory if state.settings.max_rss and record.phase in BUSY else 0
         match judge(Look(now, child.forked_at, child.ready, record, kept_at, memory), state.settings):
@@ -113,7 +116,7 @@ def watch(state: State, gap: float) -> None:
             case Verdict.too_much_memory if child.doomed is None:
                 detail = f"it has taken {megabytes(memory)}, and FENCEPOST_MAX_RSS is {megabytes(state.settings.max_rss)}"
                 state.spawn(kill_for_memory(child, record.claim, detail))
-            case Verdict.past_max_runtime if child.stopping != record.claim and child.held_since is None:
+            case Verdict.past_max_runtime if child.stopping != record.claim and child.held is None:
                 state.spawn(stop_run(state, child, record.claim, "max_runtime"))
             case Verdict.not_ready_in_time:
                 log.warning("a worker was not ready in time", slot=child.slot, pid=child.pid, after=state.settings.boot_timeout)
@@ -165,14 +168,14 @@ def _dies(child: Child, now: float) -> None:
 
 
 def _lease_is_over(state: State, child: Child, record: Record, now: float, gap: float) -> None:
-    if gap and child.held_since is None:
+    if gap and child.held is None:
         # We were away, frozen perhaps with the whole host. Whether the lease has passed on is not known: nothing runs until
         # a heartbeat has told (protocol, rule 12).
         log.warning("away for too long: the run is held until the database has told", gap=round(gap, 3), **told(child))
-        child.held_since = now
+        child.held = (record.claim, now)
         send_group(child, signal.SIGSTOP)
         state.beat_now.set()
-    elif child.held_since is None or now - child.held_since > state.settings.heartbeat_limit:
+    elif child.held is None or now - child.held[1] > state.settings.heartbeat_limit:
         log.warning("the lease can't be kept: the run is killed", slot=child.slot, worker=child.name, **told(child))
         state.spawn(kill_run(child, Kill("lease", record.claim)))
 
@@ -180,7 +183,8 @@ def _lease_is_over(state: State, child: Child, record: Record, now: float, gap: 
 def _unreadable(child: Child, now: float) -> None:
     if child.unreadable_since is None:
         child.unreadable_since = now
-    elif now - child.unreadable_since > UNREADABLE_FOR and child.held_since is None:
-        # Nothing is known of its run any more, so it can't be kept to any deadline.
+    elif now - child.unreadable_since > UNREADABLE_FOR:
+        # Nothing is known of its run any more, so it can't be kept to any deadline. Nor can one that was stopped as it wrote,
+        # to be held: no heartbeat asks about that.
         log.error("a worker's record can't be read: it is killed", slot=child.slot, worker=child.name, pid=child.pid)
         kill(child, Kill("its worker's record was overwritten", -1))
