@@ -13,6 +13,7 @@ import psutil
 import psycopg
 
 from fencepost import enqueue
+from fencepost.supervisor.stacks import STOPPED, status
 from support.databases import Database
 from support.processes import Supervisor
 from support.servers import Server
@@ -190,6 +191,7 @@ class Field:
         left = list(self.surprises)
         living = [place.supervisor for place in self.places if place.supervisor.is_alive()]
         killed = [one for place in self.places for one in place.ended]
+        left += self._standing_still(living)
         for one in killed:
             one.kill_all()
         # The rows of those that were killed are taken away by whoever leaves later than they last.
@@ -208,6 +210,16 @@ class Field:
         left += self._left_on_the_server()
         left += [f"the file {path}" for path in self.temporary.rglob("*")]
         return read(self.database.owner, self.file, self.enqueued, left)
+
+    def _standing_still(self, living: list[Supervisor]) -> list[str]:
+        """Name the workers that were held until the database had told, and that nobody has let go since."""
+
+        def still() -> list[tuple[int, int]]:
+            return [(one.pid, pid) for one in living for pid in one.workers() if status(pid) in STOPPED]
+
+        with suppress(AssertionError):
+            wait_until(lambda: not still(), within=3)
+        return [f"worker {pid} of supervisor {supervisor}, standing still" for supervisor, pid in still()]
 
     def _left_on_the_server(self) -> list[str]:
         sessions = "select application_name, state, query from pg_stat_activity where usename = %s"

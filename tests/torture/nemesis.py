@@ -145,14 +145,14 @@ class Nemesis:
             # Not before they are stopped: only from then on is a job excused.
             write(self._field.file, "froze host", pids=[supervisor.pid, *found])
             found = [process.pid for process in supervisor.left() if process.pid not in pids]
-        pause = self._random.uniform(0.15, 0.35)
+        pause = self._random.choice((0.0, self._random.uniform(0.15, 0.35)))
 
         def wake() -> None:
             write(self._field.file, "wakes host", pids=pids)
             for pid in pids:
                 if pid != supervisor.pid:
                     _send(pid, SIGCONT)
-            # In what order the kernel gives them their turns is its own affair.
+            # In what order the kernel gives them their turns is its own affair: late before they are looked at, or just then.
             time.sleep(pause)
             supervisor.signal(SIGCONT)
             write(self._field.file, "woke host", pids=pids)
